@@ -1,0 +1,193 @@
+"""The client's side of the conversation, without I/O: ids, frames, handshake, typed results."""
+
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar, cast
+
+import pydantic
+
+from ..authoring.environment import ActT, StateT
+from ..authoring.models import Observation, ObsT, StepResult
+from ..authoring.schema import TypeOf
+from ..errors import JSON, InfraError, ProtocolError, RayfineError, from_code
+from ..wire import FRAME, PROTOCOL, Reply, Request, decode_json, decode_reply
+from .address import Address
+
+T = TypeVar("T")
+_BESIDE = ("reward", "terminated", "truncated")
+
+_generation = itertools.count()
+_born = next(_generation)
+
+
+def _after_fork() -> None:
+    global _born
+    _born = next(_generation)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def generation() -> int:
+    """Changes in a forked child, which must not speak on its parent's connection."""
+    return _born
+
+
+class Protocol(Generic[ActT, ObsT, StateT]):
+    """Makes requests and reads replies for one handle on one session."""
+
+    def __init__(
+        self, types: tuple[Any, Any, Any] = (Any, Any, Any), timeout: float | None = None
+    ) -> None:
+        self._timeout = timeout
+        self._observation = types[1]
+        self._observations = TypeOf(types[1], "the observation")
+        self._states = TypeOf(types[2], "the state")
+        self._plain = types[1] is Any
+        self._fields = _field_names(types[1])
+        self._restart_ids()
+
+    def _restart_ids(self) -> None:
+        # Two handles on one session, or two sides of a fork, must never use the same ids.
+        self._generation = generation()
+        high = secrets.randbits(31) << 32
+        self._ids = itertools.count(high + 1)
+
+    def request(
+        self,
+        op: str,
+        name: str = "",
+        args: Iterable[Any] = (),
+        kwargs: JSON | None = None,
+        timeout: float | None = None,
+    ) -> Request:
+        if self._generation != _born:
+            self._restart_ids()
+        limit = self._timeout if timeout is None else timeout
+        return Request(op, next(self._ids), name, list(args), kwargs or {}, limit)
+
+    def reset(
+        self, seed: int | None, episode_id: str | None, options: JSON, timeout: float | None
+    ) -> Request:
+        standard = {"seed": seed, "episode_id": episode_id}
+        given = {name: value for name, value in standard.items() if value is not None}
+        return self.request("reset", kwargs={**given, **options}, timeout=timeout)
+
+    def value(self, reply: Reply) -> Any:
+        return reply.unwrap()
+
+    def result(self, reply: Reply) -> StepResult[ObsT]:
+        return self._result(reply.unwrap())
+
+    def results(self, reply: Reply) -> list[StepResult[ObsT] | RayfineError]:
+        return [self._entry(entry) for entry in reply.unwrap()]
+
+    def state(self, reply: Reply) -> StateT:
+        return cast(StateT, self._typed(self._states.validate, reply.unwrap(), "state"))
+
+    def _entry(self, entry: JSON) -> StepResult[ObsT] | RayfineError:
+        failure = entry.get("failure")
+        if failure is None:
+            return self._result(entry["result"])
+        return from_code(failure["code"], failure["message"], failure.get("detail", {}))
+
+    def _result(self, data: JSON) -> StepResult[ObsT]:
+        observation = data["observation"]
+        if not self._plain:
+            observation = self._typed(self._observations.validate, self._whole(data), "observation")
+        return StepResult(
+            observation, data["reward"], data["terminated"], data["truncated"], data["info"]
+        )
+
+    def _whole(self, data: JSON) -> Any:
+        """The observation with the fields that travelled beside it, where its type has them."""
+        if not self._fields:
+            return data["observation"]
+        beside = {name: data[name] for name in _BESIDE}
+        beside |= {"done": data["terminated"] or data["truncated"], "metadata": data["info"]}
+        kept = {name: value for name, value in beside.items() if name in self._fields}
+        return {**data["observation"], **kept}
+
+    def _typed(self, validate: Callable[[Any], T], value: Any, what: str) -> T:
+        try:
+            return validate(value)
+        except RayfineError as exc:
+            raise ProtocolError(
+                f"the server's {what} does not fit this client's type: {exc.message}; are both of "
+                "the same version?"
+            ) from exc
+
+
+def _field_names(kind: Any) -> frozenset[str]:
+    if isinstance(kind, type) and issubclass(kind, Observation):
+        return frozenset((*_BESIDE, "done", "metadata"))
+    if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel):
+        return frozenset(kind.model_fields)
+    return frozenset(getattr(kind, "__dataclass_fields__", ()))
+
+
+class Frames:
+    """Cuts a stream of bytes into replies."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Reply]:
+        self._buffer += data
+        replies = []
+        while len(self._buffer) >= FRAME.size:
+            (size,) = FRAME.unpack_from(self._buffer)
+            end = FRAME.size + size
+            if len(self._buffer) < end:
+                break
+            replies.append(decode_reply(bytes(self._buffer[FRAME.size : end])))
+            del self._buffer[:end]
+        return replies
+
+
+class Handshake:
+    """The HTTP Upgrade that opens a stream on a new or a given session."""
+
+    def __init__(self, address: Address, session: str) -> None:
+        self._address = address
+        self._session = session
+        self._received = b""
+
+    def request(self) -> bytes:
+        headers = {
+            **self._address.headers(),
+            "Connection": "Upgrade",
+            "Upgrade": PROTOCOL,
+            **({"X-Session-Id": self._session} if self._session else {}),
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return f"GET /stream HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+
+    def feed(self, data: bytes) -> tuple[str, bytes] | None:
+        """The session's id and the bytes past the handshake; None while more is needed."""
+        self._received += data
+        head, found, rest = self._received.partition(b"\r\n\r\n")
+        if not found and data:
+            return None
+        status, *lines = head.decode("latin-1").split("\r\n")
+        headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+        if status.startswith("HTTP/1.1 101"):
+            return headers["x-session-id"], rest
+        if data and len(rest) < int(headers.get("content-length", 0)):
+            return None
+        raise _refusal(status, rest, self._address)
+
+
+def _refusal(status: str, body: bytes, address: Address) -> RayfineError:
+    try:
+        error = decode_json(body)["error"]
+        return from_code(error["code"], error["message"], error.get("detail") or {})
+    except (ProtocolError, KeyError, TypeError):
+        return InfraError(
+            f"{address.url} did not accept the connection ({status or 'it closed it'}); is it a "
+            "Rayfine server?",
+            phase="connect",
+            retryable=False,
+        )

@@ -1,0 +1,139 @@
+"""A session for async code."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any, Generic, Self
+
+from ..authoring.environment import ActT, StateT
+from ..authoring.models import ObsT, StepResult
+from ..errors import JSON, RayfineError
+from ..wire import Reply, Request
+from .description import Description
+from .protocol import Protocol
+from .transport import AsyncTransport
+
+
+class Session(Generic[ActT, ObsT, StateT]):
+    """One live, isolated use of an environment. Methods of the environment are attributes."""
+
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        description: Description,
+        types: tuple[Any, Any, Any] = (Any, Any, Any),
+        timeout: float | None = None,
+    ) -> None:
+        self._transport = transport
+        self._description = description
+        self._protocol: Protocol[ActT, ObsT, StateT] = Protocol(types, timeout)
+
+    @property
+    def id(self) -> str:
+        return self._transport.session
+
+    async def setup(self, **variables: str) -> None:
+        """Put environment variables in place, then make the environment."""
+        request = self._protocol.request("setup", kwargs=variables)
+        self._protocol.value(await self._ask(request))
+
+    async def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        *,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> StepResult[ObsT]:
+        """Begin an episode."""
+        request = self._protocol.reset(seed, episode_id, options, timeout)
+        return self._protocol.result(await self._ask(request))
+
+    async def step(self, action: ActT, *, timeout: float | None = None) -> StepResult[ObsT]:
+        """Act once."""
+        request = self._protocol.request("step", args=(action,), timeout=timeout)
+        return self._protocol.result(await self._ask(request))
+
+    async def step_many(
+        self, actions: Iterable[ActT], *, timeout: float | None = None
+    ) -> list[StepResult[ObsT] | RayfineError]:
+        """Act many times in one message; a failed step is an error in its place."""
+        request = self._protocol.request("step_many", args=actions, timeout=timeout)
+        return self._protocol.results(await self._ask(request))
+
+    async def state(self, *, timeout: float | None = None) -> StateT:
+        """Where the episode stands."""
+        request = self._protocol.request("state", timeout=timeout)
+        return self._protocol.state(await self._ask(request))
+
+    async def call(
+        self,
+        name: str,
+        args: Iterable[Any] = (),
+        kwargs: JSON | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Call any method by name."""
+        op = self._description.op_of(name)
+        request = self._protocol.request(op, name, args, kwargs, timeout)
+        return self._protocol.value(await self._ask(request))
+
+    async def call_tool(
+        self, name: str, arguments: JSON | None = None, *, timeout: float | None = None
+    ) -> Any:
+        """Call a tool, as an agent would."""
+        request = self._protocol.request("tool", name, (), arguments, timeout)
+        return self._protocol.value(await self._ask(request))
+
+    async def list_methods(self) -> list[str]:
+        """The names of everything that can be called."""
+        return self._description.method_names
+
+    async def list_tools(self) -> list[JSON]:
+        """Every tool with its description and input schema."""
+        return self._description.tools
+
+    async def is_ready(self) -> bool:
+        """Whether the session answers now."""
+        try:
+            reply = await self._ask(self._protocol.request("ping", timeout=5.0))
+            self._protocol.value(reply)
+        except RayfineError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End the session."""
+        try:
+            reply = await self._ask(self._protocol.request("close"))
+            self._protocol.value(reply)
+        finally:
+            await self._transport.close()
+
+    async def _ask(self, request: Request) -> Reply:
+        return await self._transport.ask(request)
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._description.check_method(name)
+
+        async def method(*args: Any, **kwargs: Any) -> Any:
+            return await self.call(name, args, kwargs)
+
+        method.__name__ = name
+        return method
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._description.method_names]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,1 @@
+"""Environments that ship with Rayfine, each in the form that a user would write it."""

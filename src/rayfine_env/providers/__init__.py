@@ -1,0 +1,1 @@
+"""What runs an instance: in this process, as a process, and further away."""

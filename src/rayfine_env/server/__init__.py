@@ -1,0 +1,1 @@
+"""The server of one environment: sessions, and a thin face per protocol."""

@@ -1,0 +1,69 @@
+"""`python -m rayfine_env.server PATH`: what a provider starts."""
+
+import argparse
+import json
+import logging
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from ..errors import RayfineError
+from ..wire import encode_json, error_json
+from .roles import Role
+from .serve import ServeOptions, serve
+
+
+def main() -> int:
+    args = _arguments()
+    # Variables come by standard input: argv and the environment of a process can be read by others.
+    variables = json.load(sys.stdin) if args.variables_on_stdin else {}
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    token = secrets.token_urlsafe(24) if args.make_token else None
+    options = ServeOptions(
+        target=args.target,
+        host=args.host,
+        port=args.port,
+        uds=args.uds,
+        tokens={token: Role.TRAINER} if token else {},
+        no_auth=args.no_auth,
+        require_session=args.require_session,
+        capacity=args.capacity,
+        variables=variables,
+    )
+    try:
+        serve(
+            options,
+            lambda address: _tell(args.ready_fd, encode_json({"address": address, "token": token})),
+        )
+    except RayfineError as exc:
+        _tell(args.ready_fd, error_json(exc))
+        return 1
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m rayfine_env.server")
+    parser.add_argument("target")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--uds", type=Path)
+    parser.add_argument("--make-token", action="store_true", help="make one and tell it")
+    parser.add_argument("--no-auth", action="store_true")
+    parser.add_argument("--require-session", action="store_true")
+    parser.add_argument("--capacity", type=int)
+    parser.add_argument("--variables-on-stdin", action="store_true")
+    parser.add_argument("--ready-fd", type=int, help="where one line of JSON tells the outcome")
+    return parser.parse_args()
+
+
+def _tell(fd: int | None, line: bytes) -> None:
+    if fd is None:
+        sys.stderr.write(line.decode() + "\n")
+        return
+    os.write(fd, line + b"\n")
+    os.close(fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""The plain HTTP face: gym-style calls, methods and tools as JSON over requests and replies."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..errors import JSON, ActionError, CapacityError, ProtocolError, RayfineError
+from ..wire import Request, decode_json, encode_json, error_json
+from .roles import check_role
+from .sessions import Handler
+
+SESSION_HEADER = "x-session-id"
+SESSION_COOKIE = "rayfine_session"
+Endpoint = Callable[[HTTPRequest], Awaitable[Response]]
+
+
+class HTTPFace:
+    """Parses, calls handle(), serialises."""
+
+    def __init__(self, sessions: Handler, *, require_session: bool = False) -> None:
+        self._sessions = sessions
+        self._require_session = require_session
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/sessions", self._open, methods=["POST"]),
+            Route("/sessions/{id}", self._end, methods=["DELETE"]),
+            Route("/setup", self._endpoint(self._setup), methods=["POST"]),
+            Route("/reset", self._endpoint(self._reset, _as_step), methods=["POST"]),
+            Route("/step", self._endpoint(self._step, _as_step), methods=["POST"]),
+            Route("/state", self._endpoint(self._state), methods=["GET"]),
+            Route("/call", self._endpoint(self._call), methods=["POST"]),
+            Route("/tools/{name}", self._endpoint(self._tool), methods=["POST"]),
+            Route("/schema", self._endpoint(self._describe), methods=["GET"]),
+            Route("/methods", self._endpoint(self._describe, _as_methods), methods=["GET"]),
+            Route("/metadata", self._endpoint(self._describe, _as_metadata), methods=["GET"]),
+        ]
+
+    def _endpoint(
+        self,
+        parse: Callable[[JSON, HTTPRequest], Request],
+        shape: Callable[[Any], Any] = lambda v: v,
+    ) -> Endpoint:
+        async def endpoint(http: HTTPRequest) -> Response:
+            request = parse(await _body(http), http)
+            request.session = self._session_of(http, request)
+            request.id = request.id or http.headers.get("x-request-id", "")
+            reply = await self._sessions.handle(request, http.state.role)
+            return json_response(shape(reply.unwrap()))
+
+        return endpoint
+
+    def _session_of(self, http: HTTPRequest, request: Request) -> str:
+        id = http.headers.get(SESSION_HEADER) or http.cookies.get(SESSION_COOKIE, "")
+        if not id and self._require_session and request.op != "describe":
+            raise ActionError("name a session: open one with POST /sessions and send X-Session-Id")
+        return id
+
+    async def _open(self, http: HTTPRequest) -> Response:
+        check_role(http.state.role, Request("open"))
+        id = await self._sessions.open()
+        response = json_response({"session_id": id}, status=201)
+        response.set_cookie(SESSION_COOKIE, id, httponly=True, samesite="strict")
+        return response
+
+    async def _end(self, http: HTTPRequest) -> Response:
+        request = Request("close", session=http.path_params["id"])
+        (await self._sessions.handle(request, http.state.role)).unwrap()
+        return Response(status_code=204)
+
+    def _setup(self, body: JSON, http: HTTPRequest) -> Request:
+        return Request("setup", kwargs=body)
+
+    def _reset(self, body: JSON, http: HTTPRequest) -> Request:
+        timeout = body.pop("timeout_s", None)
+        return Request("reset", id=_id(body), kwargs=body, timeout=_seconds(timeout))
+
+    def _step(self, body: JSON, http: HTTPRequest) -> Request:
+        if "action" not in body:
+            raise ActionError('step needs a body like {"action": …}', field="action")
+        known = {"action", "timeout_s", "request_id", "episode_id"}
+        _refuse_unknown(body, known)
+        timeout = _seconds(body.get("timeout_s"))
+        return Request("step", id=_id(body), args=[body["action"]], timeout=timeout)
+
+    def _state(self, body: JSON, http: HTTPRequest) -> Request:
+        return Request("state")
+
+    def _call(self, body: JSON, http: HTTPRequest) -> Request:
+        _refuse_unknown(body, {"method", "args", "kwargs", "timeout_s", "request_id"})
+        name, args, kwargs = body.get("method"), body.get("args", []), body.get("kwargs", {})
+        if not isinstance(name, str) or not isinstance(args, list) or not isinstance(kwargs, dict):
+            raise ActionError('call needs a body like {"method": "name", "args": [], "kwargs": {}}')
+        timeout = _seconds(body.get("timeout_s"))
+        return Request("call", _id(body), name, args, kwargs, timeout)
+
+    def _tool(self, body: JSON, http: HTTPRequest) -> Request:
+        return Request("tool", name=http.path_params["name"], kwargs=body)
+
+    def _describe(self, body: JSON, http: HTTPRequest) -> Request:
+        return Request("describe")
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    return Response(encode_json(value), status, media_type="application/json")
+
+
+async def error_response(http: HTTPRequest, exc: Exception) -> Response:
+    """Every RayfineError that leaves an endpoint, with the status of its kind."""
+    assert isinstance(exc, RayfineError)
+    headers = {}
+    if isinstance(exc, CapacityError):
+        headers["retry-after"] = str(max(1, round(exc.retry_after)))
+    return Response(error_json(exc), exc.status, headers, "application/json")
+
+
+async def _body(http: HTTPRequest) -> JSON:
+    raw = await http.body()
+    value = decode_json(raw) if raw else {}
+    if not isinstance(value, dict):
+        raise ProtocolError("the body must be a JSON object")
+    return value
+
+
+def _id(body: JSON) -> int | str:
+    id = body.pop("request_id", "")
+    if not isinstance(id, (str, int)):
+        raise ProtocolError("request_id is text or a whole number")
+    return id
+
+
+def _seconds(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise ActionError("timeout_s is a number of seconds above 0", field="timeout_s")
+    return float(value)
+
+
+def _refuse_unknown(body: JSON, known: set[str]) -> None:
+    for key in body.keys() - known:
+        raise ActionError(
+            f"unknown field {key!r}; there are: {', '.join(sorted(known))}", field=key
+        )
+
+
+def _as_step(result: JSON) -> JSON:
+    observation = result["observation"]
+    if isinstance(observation, dict):
+        observation = {"metadata": result["info"], **observation}
+    done = result["terminated"] or result["truncated"]
+    return {**result, "observation": observation, "done": done, "metadata": result["info"]}
+
+
+def _as_methods(document: JSON) -> JSON:
+    return {"methods": document["methods"]}
+
+
+def _as_metadata(document: JSON) -> JSON:
+    return {key: document[key] for key in ("name", "description", "version")}

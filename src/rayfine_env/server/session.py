@@ -1,0 +1,245 @@
+"""One live, isolated use of an environment: what a request does, whichever door it came by."""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from ..authoring.contract import Method
+from ..authoring.load import Loaded
+from ..authoring.variables import Variables
+from ..errors import (
+    JSON,
+    ActionError,
+    EnvError,
+    InfraError,
+    NotFound,
+    ProtocolError,
+    RayfineError,
+    boundary,
+)
+from ..wire import Failure, Reply, Request
+from .episode import Episode, as_result
+from .roles import Role, check_role
+
+_KEPT_REPLIES = 128
+_KEPT_BYTES = 16 * 1024 * 1024
+_STANDARD_RESET = ("seed", "episode_id")
+
+
+class Runner(Protocol):
+    """Runs author code, sync or async, within a deadline."""
+
+    async def run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any: ...
+
+
+class Session:
+    """Performs requests on one environment, one at a time; its owner keeps them in order."""
+
+    def __init__(self, id: str, loaded: Loaded, runner: Runner) -> None:
+        self.id = id
+        self._loaded = loaded
+        self._contract = loaded.contract
+        self._limits = loaded.project.timeouts
+        self._runner = runner
+        self._replies = _Replies()
+        self._variables = Variables()
+        self._env: Any = None
+        self._episode: Episode | None = None
+
+    async def perform(self, request: Request, role: Role) -> Reply:
+        """Answer a request; one that was answered before gets the same answer again."""
+        try:
+            check_role(role, request)
+            reply = self._replies.find(request.id)
+            if reply is None:
+                reply = await self._perform_once(request, role)
+                self._replies.keep(reply)
+        except RayfineError as exc:
+            reply = Reply.from_error(request.id, exc)
+        return reply if role is Role.TRAINER else _without_traceback(reply)
+
+    async def _perform_once(self, request: Request, role: Role) -> Reply:
+        try:
+            perform = OPS.get(request.op)
+            if perform is None:
+                raise ProtocolError(f"unknown op {request.op!r}; there are: {', '.join(OPS)}")
+            doing = f"{self._contract.name}.{request.name or request.op}"
+            return Reply.of(
+                request.id, await perform(self, request, role), f"the result of {doing}"
+            )
+        except RayfineError as exc:
+            return Reply.from_error(request.id, exc)
+
+    async def _setup(self, request: Request, role: Role) -> None:
+        """Put variables in place, then make the environment anew so that it sees them."""
+        bad = [name for name, value in request.kwargs.items() if not isinstance(value, str)]
+        if bad:
+            raise ActionError(f"setup() takes text variables; {bad[0]!r} is not text", field=bad[0])
+        await self.close()
+        self._variables.put(request.kwargs)
+        await self._live(request)
+
+    async def _reset(self, request: Request, role: Role) -> JSON:
+        signature = self._contract.reset
+        if signature is None:
+            raise NotFound(f"{self._contract.name} has no reset; call its methods by name")
+        options = dict(request.kwargs)
+        for name in _STANDARD_RESET:
+            if options.get(name) is None or (name == "episode_id" and not self._takes(name)):
+                options.pop(name, None)
+        args, kwargs = signature.bind([], options)
+        env = await self._live(request)
+        value = await self._author("reset", request, lambda: env.reset(*args, **kwargs))
+        self._episode = Episode(self._loaded.project, request.kwargs.get("episode_id"))
+        return as_result(value, f"{self._contract.name}.reset")
+
+    def _takes(self, name: str) -> bool:
+        signature = self._contract.reset
+        return signature is not None and (signature.open or name in signature.names)
+
+    async def _step(self, request: Request, role: Role) -> JSON:
+        if len(request.args) != 1:
+            raise ActionError("step takes one action")
+        return await self._step_one(request, request.args[0])
+
+    async def _step_one(self, request: Request, action: Any) -> JSON:
+        if not self._contract.steps:
+            raise NotFound(f"{self._contract.name} has no step; call its methods by name")
+        env = await self._live(request)
+        if self._episode is None:
+            if self._contract.reset is not None:
+                raise ActionError("no episode is running: call reset() before the first step")
+            self._episode = Episode(self._loaded.project, None)
+        self._episode.check_may_step()
+        typed = self._contract.action.validate(action)
+        value = await self._author("step", request, lambda: env.step(typed))
+        return self._episode.after_step(as_result(value, f"{self._contract.name}.step"))
+
+    async def _step_many(self, request: Request, role: Role) -> list[JSON]:
+        """Steps in order; each entry is a result or a failure, and one does not spoil the rest."""
+        return [await self._step_entry(request, action) for action in request.args]
+
+    async def _step_entry(self, request: Request, action: Any) -> JSON:
+        try:
+            return {"result": await self._step_one(request, action)}
+        except (ActionError, EnvError) as exc:
+            return {"failure": Failure(exc.code, exc.message, exc.detail)}
+
+    async def _state(self, request: Request, role: Role) -> Any:
+        env = await self._live(request)
+        found = getattr(type(env), "state", None)
+        if found is None:
+            return (self._episode or Episode(self._loaded.project, "")).state
+        read = (lambda: env.state) if isinstance(found, property) else (lambda: env.state())
+        return await self._author("state", request, read)
+
+    async def _call(self, request: Request, role: Role) -> Any:
+        return await self._call_method(request, self._contract.method(request.name))
+
+    async def _tool(self, request: Request, role: Role) -> Any:
+        return await self._call_method(request, self._contract.method(request.name, "tool"))
+
+    async def _call_method(self, request: Request, method: Method) -> Any:
+        args, kwargs = method.signature.bind(request.args, request.kwargs)
+        env = await self._live(request)
+        call = getattr(env, method.attribute)
+        return await self._author(method.name, request, lambda: call(*args, **kwargs))
+
+    async def _describe(self, request: Request, role: Role) -> JSON:
+        project = self._loaded.project
+        document = {**self._contract.document, "version": project.version}
+        if role is Role.AGENT:
+            shown = [m for m in document["methods"] if m["kind"] == "tool"]
+            document = {**document, "methods": shown, "reset": None, "state": None}
+        return document
+
+    async def _ping(self, request: Request, role: Role) -> str:
+        return self.id
+
+    async def _live(self, request: Request) -> Any:
+        """The environment, made on first use, after the variables are in place."""
+        if self._env is None:
+            make = self._contract.env
+            doing = f"making {self._contract.name}"
+            self._env = await self._run(doing, self._limits.construct_, make)
+        return self._env
+
+    async def _author(self, name: str, request: Request, call: Callable[[], Any]) -> Any:
+        limit = getattr(self._limits, name if name in ("reset", "step") else "call")
+        if request.timeout is not None:
+            limit = request.timeout if limit is None else min(limit, request.timeout)
+        return await self._run(f"{self._contract.name}.{name}", limit, call)
+
+    async def _run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
+        with boundary(EnvError, doing):
+            return await self._runner.run(doing, limit, call)
+
+    async def close(self) -> None:
+        """Let the author's `close` run once; the session can be set up again after it."""
+        env, self._env, self._episode = self._env, None, None
+        try:
+            if env is not None and hasattr(env, "close"):
+                await self._run(f"{self._contract.name}.close", self._limits.close, env.close)
+        finally:
+            self._variables.restore()
+
+    async def _close(self, request: Request, role: Role) -> None:
+        await self.close()
+
+
+OPS: dict[str, Callable[[Session, Request, Role], Awaitable[Any]]] = {
+    "setup": Session._setup,
+    "reset": Session._reset,
+    "step": Session._step,
+    "step_many": Session._step_many,
+    "state": Session._state,
+    "call": Session._call,
+    "tool": Session._tool,
+    "describe": Session._describe,
+    "ping": Session._ping,
+    "close": Session._close,
+}
+
+
+class _Replies:
+    """The recent replies, so that a resent request is answered and never executed twice."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int | str, Reply] = OrderedDict()
+        self._bytes = 0
+        self._newest: dict[int, int] = {}
+
+    def find(self, id: int | str) -> Reply | None:
+        reply = self._kept.get(id)
+        if reply is None and isinstance(id, int) and (id & _LOW) <= self._newest.get(id >> 32, -1):
+            raise InfraError(
+                "this request was answered before and its reply is no longer kept; it was not "
+                "executed again",
+                retryable=False,
+            )
+        return reply
+
+    def keep(self, reply: Reply) -> None:
+        if not reply.id:
+            return
+        if isinstance(reply.id, int):
+            self._newest[reply.id >> 32] = reply.id & _LOW
+        self._kept[reply.id] = reply
+        self._bytes += len(bytes(reply.data))
+        while len(self._kept) > _KEPT_REPLIES or (
+            self._bytes > _KEPT_BYTES and len(self._kept) > 1
+        ):
+            _, old = self._kept.popitem(last=False)
+            self._bytes -= len(bytes(old.data))
+
+
+_LOW = 0xFFFFFFFF
+
+
+def _without_traceback(reply: Reply) -> Reply:
+    """An agent is told what failed, never the author's lines."""
+    failure = reply.failure
+    if failure is None or "traceback" not in failure.detail:
+        return reply
+    detail = {key: value for key, value in failure.detail.items() if key != "traceback"}
+    return Reply(reply.id, failure=Failure(failure.code, failure.message, detail))

@@ -1,0 +1,183 @@
+"""All sessions of one server in one process, and the one verb behind every face: handle()."""
+
+import asyncio
+import logging
+import secrets
+import time
+from typing import Protocol
+
+from ..authoring.load import Loaded
+from ..errors import ActionError, Cancelled, CapacityError, RayfineError, SessionLost
+from ..wire import Reply, Request
+from .metrics import Metrics
+from .roles import Role, check_role
+from .session import OPS, Session
+from .threads import ThreadRunner
+
+STARTS = ("reset", "setup")
+"""What begins anew by its very meaning, and so may replace a lost default session."""
+logger = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """The seam between faces and whatever runs the sessions."""
+
+    loaded: Loaded
+    metrics: Metrics
+
+    async def handle(self, request: Request, role: Role) -> Reply: ...
+    async def open(self) -> str: ...
+    def attach(self, id: str) -> None: ...
+    def detach(self, id: str) -> None: ...
+    async def close(self) -> None: ...
+
+
+class _Seat:
+    """A session with its place in line."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.runner = ThreadRunner()
+        self.session = Session(secrets.token_hex(16), loaded, self.runner)
+        self.turn = asyncio.Lock()
+        self.running: dict[int | str, asyncio.Task[Reply]] = {}
+        self.taken_back: set[int | str] = set()
+        self.held = 0
+        self.expiry: asyncio.TimerHandle | None = None
+
+
+class Sessions:
+    """Sessions that share one process, each with a thread of its own."""
+
+    def __init__(self, loaded: Loaded, *, capacity: int | None = None) -> None:
+        self.loaded = loaded
+        self.metrics = Metrics(lambda: len(self._seats))
+        self._capacity = capacity or loaded.project.capacity or 1000
+        self._seats: dict[str, _Seat] = {}
+        self._default: str | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def handle(self, request: Request, role: Role = Role.TRAINER) -> Reply:
+        """Do what is asked; every failure is part of the reply."""
+        started = time.perf_counter()
+        try:
+            seat = self._seat(request.session or await self._default_id(request))
+            if request.op == "cancel":
+                check_role(role, request)
+                return Reply.of(request.id, self._cancel(seat, request))
+            reply = await self._in_turn(seat, request, role)
+        except RayfineError as exc:
+            reply = Reply.from_error(request.id, exc)
+        outcome = reply.failure.code if reply.failure else "ok"
+        self.metrics.observe(request.op if request.op in OPS else "unknown", outcome, started)
+        return reply
+
+    async def _in_turn(self, seat: _Seat, request: Request, role: Role) -> Reply:
+        task = asyncio.current_task()
+        assert task is not None
+        seat.running[request.id] = task
+        try:
+            async with seat.turn:
+                self._seat(seat.session.id)  # it may have been lost while this call waited
+                self._check_setup(request)
+                reply = await seat.session.perform(request, role)
+        except asyncio.CancelledError:
+            if request.id not in seat.taken_back:
+                raise
+            task.uncancel()
+            raise Cancelled(f"{request.op} was cancelled by its caller") from None
+        finally:
+            seat.running.pop(request.id, None)
+            seat.taken_back.discard(request.id)
+            if seat.runner.given_up:
+                self._seats.pop(seat.session.id, None)
+        if request.op == "close" and reply.failure is None:
+            self._forget(seat.session.id)
+        return reply
+
+    def _cancel(self, seat: _Seat, request: Request) -> bool:
+        """Take back a running or waiting call; False if there is none of that id."""
+        id: int | str = request.args[0] if request.args else request.name
+        task = seat.running.get(id)
+        if task is None:
+            return False
+        seat.taken_back.add(id)
+        task.cancel()
+        return True
+
+    def _check_setup(self, request: Request) -> None:
+        if request.op == "setup" and request.kwargs and len(self._seats) > 1:
+            raise ActionError(
+                "setup() with variables needs a session alone in its process: variables of "
+                "sessions that share one would mix"
+            )
+
+    def _seat(self, id: str) -> _Seat:
+        try:
+            return self._seats[id]
+        except KeyError:
+            raise SessionLost(
+                "this session is gone: it was closed, expired, or ended by a call that could not "
+                "be stopped in time; open a new one, or begin again with reset()"
+            ) from None
+
+    async def _default_id(self, request: Request) -> str:
+        """One session for clients that name none; a lost one is replaced only by a new start."""
+        lost = self._default is not None and self._default not in self._seats
+        if self._default is None or (lost and request.op in STARTS):
+            self._default = await self.open()
+        return self._default
+
+    async def open(self) -> str:
+        if len(self._seats) >= self._capacity:
+            raise CapacityError(
+                f"all {self._capacity} sessions are in use; close one, wait, or raise `capacity`",
+                retry_after=1.0,
+            )
+        seat = _Seat(self.loaded)
+        self._seats[seat.session.id] = seat
+        return seat.session.id
+
+    def attach(self, id: str) -> None:
+        """A connection holds this session: it lives at least as long."""
+        seat = self._seat(id)
+        seat.held += 1
+        if seat.expiry is not None:
+            seat.expiry.cancel()
+
+    def detach(self, id: str) -> None:
+        """A connection is gone; the session waits its grace for another."""
+        seat = self._seats.get(id)
+        if seat is None:
+            return
+        seat.held -= 1
+        if seat.held == 0:
+            loop = asyncio.get_running_loop()
+            seat.expiry = loop.call_later(self.loaded.project.grace, self._expire, id)
+
+    def _expire(self, id: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._end(id))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, id: str) -> None:
+        seat = self._seats.get(id)
+        if seat is None:
+            return
+        try:
+            async with seat.turn:
+                await seat.session.close()
+        except RayfineError as exc:
+            logger.warning("closing a session failed: %s", exc)
+        finally:
+            self._forget(id)
+
+    def _forget(self, id: str) -> None:
+        seat = self._seats.pop(id, None)
+        if seat is not None:
+            seat.runner.end()
+        if self._default == id:
+            self._default = None
+
+    async def close(self) -> None:
+        for id in list(self._seats):
+            await self._end(id)

@@ -1,0 +1,128 @@
+"""The face of our own clients: length-prefixed msgpack after an HTTP Upgrade."""
+
+import asyncio
+from typing import Any, cast
+
+from ..errors import ProtocolError, RayfineError
+from ..wire import FRAME, PROTOCOL, Reply, Request, decode_request, error_json, frame
+from .guard import Guard
+from .roles import Role
+from .sessions import Handler
+
+_MOST_WAITING = 256
+
+
+class StreamFace:
+    """Takes over connections that asked for `Upgrade: rayfine/1`."""
+
+    def __init__(self, sessions: Handler, guard: Guard) -> None:
+        self._sessions = sessions
+        self._guard = guard
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, scope: dict[str, Any], transport: asyncio.Transport, rest: bytes) -> None:
+        transport.pause_reading()
+        task = asyncio.get_running_loop().create_task(self._accept(scope, transport, rest))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(
+        self, scope: dict[str, Any], transport: asyncio.Transport, rest: bytes
+    ) -> None:
+        try:
+            role = self._guard.check(scope["headers"])
+            wanted = dict(scope["headers"]).get(b"x-session-id", b"").decode("latin-1")
+            id = wanted or await self._sessions.open()
+            self._sessions.attach(id)
+        except RayfineError as exc:
+            transport.write(_refusal(exc))
+            transport.close()
+            return
+        protocol = StreamProtocol(self._sessions, id, role)
+        transport.write(
+            f"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: {PROTOCOL}\r\n"
+            f"x-session-id: {id}\r\n\r\n".encode()
+        )
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(rest)
+        transport.resume_reading()
+
+
+class StreamProtocol(asyncio.Protocol):
+    """Frames in, frames out; replies carry the id of their request."""
+
+    def __init__(self, sessions: Handler, id: str, role: Role) -> None:
+        self._sessions = sessions
+        self._id = id
+        self._role = role
+        self._most = sessions.loaded.project.max_message_bytes
+        self._buffer = bytearray()
+        self._unread = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's derives from no other
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        try:
+            self._read_frames()
+        except ProtocolError as exc:
+            # Past a broken frame nothing can be paired: say why, then close.
+            self._transport.write(frame(Reply.from_error(0, exc)))
+            self._transport.close()
+
+    def _read_frames(self) -> None:
+        while len(self._buffer) >= FRAME.size:
+            (size,) = FRAME.unpack_from(self._buffer)
+            if size > self._most:
+                raise ProtocolError(
+                    f"a message of {size} bytes is over the limit of {self._most}", status=413
+                )
+            end = FRAME.size + size
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[FRAME.size : end])
+            del self._buffer[:end]
+            self._start(decode_request(body))
+
+    def _start(self, request: Request) -> None:
+        request.session = self._id
+        task = asyncio.get_running_loop().create_task(self._answer(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._pace()
+
+    async def _answer(self, request: Request) -> None:
+        reply = await self._sessions.handle(request, self._role)
+        if not self._transport.is_closing():
+            self._transport.write(frame(reply))
+            self._pace()
+
+    def pause_writing(self) -> None:
+        self._unread = True
+        self._pace()
+
+    def resume_writing(self) -> None:
+        self._unread = False
+        self._pace()
+
+    def _pace(self) -> None:
+        """A client that does not read its replies gets no more of its requests taken."""
+        if self._unread or len(self._tasks) >= _MOST_WAITING:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._sessions.detach(self._id)
+
+
+def _refusal(exc: RayfineError) -> bytes:
+    body = error_json(exc)
+    head = (
+        f"HTTP/1.1 {exc.status} Refused\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    )
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body

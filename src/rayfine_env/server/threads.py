@@ -1,0 +1,91 @@
+"""Runs author code in a thread of its own: the isolation of in-process and `thread` sessions."""
+
+import asyncio
+import contextlib
+import ctypes
+import inspect
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import Timeout
+
+
+class _Stop(BaseException):
+    """Raised inside an author's thread that is to end; no author's `except Exception` stops it."""
+
+
+class ThreadRunner:
+    """One daemon thread for one session. A thread cannot be killed: a late one is given up."""
+
+    def __init__(self) -> None:
+        self.given_up = False
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    async def run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
+        done = self._start(call)
+        clock = asyncio.timeout(limit)
+        try:
+            async with clock:
+                result = await done
+                return await result if inspect.isawaitable(result) else result
+        except TimeoutError as exc:
+            if not clock.expired():
+                raise
+            raise Timeout(f"{doing} took longer than its {limit:g} s") from exc
+        finally:
+            if done.cancelled():
+                self._give_up()
+
+    def _start(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+
+        def work() -> None:
+            try:
+                outcome = call()
+            except BaseException as exc:  # noqa: BLE001 - carried to the waiting side as it is
+                self._tell(loop, done, None, exc)
+            else:
+                self._tell(loop, done, outcome, None)
+
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, daemon=True, name="rayfine-session")
+            self._thread.start()
+        self._calls.put(work)
+        return done
+
+    def _tell(
+        self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], outcome: Any, exc: Any
+    ) -> None:
+        def settle() -> None:
+            if done.done():
+                return
+            if exc is None:
+                done.set_result(outcome)
+            elif isinstance(exc, StopIteration):
+                done.set_exception(RuntimeError(f"StopIteration: {exc}"))
+            else:
+                done.set_exception(exc)
+
+        # The loop is gone when the process ends while an author's call still runs.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle)
+
+    def _loop(self) -> None:
+        with contextlib.suppress(_Stop):
+            while (work := self._calls.get()) is not None:
+                work()
+
+    def _give_up(self) -> None:
+        """Ask the thread to stop at its next line of Python; a blocking C call keeps it."""
+        self.given_up = True
+        if self._thread is not None and self._thread.ident is not None:
+            stop = ctypes.py_object(_Stop)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), stop)
+        self.end()
+
+    def end(self) -> None:
+        self._calls.put(None)

@@ -1,0 +1,41 @@
+"""Rules every test runs under: repeatable random cases, promise counts, no silent skip in CI."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+
+# No deadline: a slow machine is not a failure.
+settings.register_profile("house", derandomize=True, deadline=None)
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def promise_count() -> Callable[[int, int], int]:
+    """`promise_count(small, full)`: how often to try a promise in this run."""
+    full_scale = os.environ.get("RAYFINE_PROMISE_SCALE") == "full"
+    return lambda small, full: full if full_scale else small
+
+
+def forbidden_skips(config: pytest.Config) -> list[pytest.TestReport]:
+    """The skips of a CI run; xdist's workers report to the controller, which alone decides."""
+    if os.environ.get("CI") != "true" or hasattr(config, "workerinput"):
+        return []
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return list(reporter.stats.get("skipped", [])) if reporter else []
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.exitstatus == pytest.ExitCode.OK and forbidden_skips(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if skipped := forbidden_skips(config):
+        terminalreporter.section("skipped, but CI must run every test", red=True)
+        for report in skipped:
+            terminalreporter.line(f"{report.nodeid}: {report.longreprtext}")
