@@ -146,6 +146,7 @@ class EnvironmentWrapper(SyncSession[ActT, ObsT, StateT]):
         self._renewal.lost = False
         if request.op == "reset" and self._renewal.variables:
             self.setup(**self._renewal.variables)
+            self._protocol.renumber(request)
 
     def cleanup(self) -> None:
         """Stop the instance and free everything; a second time is fine."""
@@ -228,6 +229,7 @@ class AsyncEnvironmentWrapper(Session[ActT, ObsT, StateT]):
         self._renewal.lost = False
         if request.op == "reset" and self._renewal.variables:
             await self.setup(**self._renewal.variables)
+            self._protocol.renumber(request)
 
     async def cleanup(self) -> None:
         """Stop the instance and free everything; a second time is fine."""

@@ -30,6 +30,8 @@ class Loaded:
     contract: Contract
     project: Project
     variables: Variables = field(default_factory=Variables)
+    target: Target = ""
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 def load(target: Target, given: Mapping[str, str] | None = None) -> Loaded:
@@ -40,7 +42,8 @@ def load(target: Target, given: Mapping[str, str] | None = None) -> Loaded:
     variables = Variables()
     if isinstance(target, type):
         variables.put(given or {})
-        return Loaded(Contract(_from_class(target)), Project.named(target.__name__), variables)
+        contract = Contract(_from_class(target))
+        return Loaded(contract, Project.named(target.__name__), variables, target)
     path, attribute = split_target(str(target))
     project, file = _project_of(path) if path else (None, None)
     declared = project.deploy_config.environment_variables if project else {}
@@ -51,7 +54,29 @@ def load(target: Target, given: Mapping[str, str] | None = None) -> Loaded:
         project = Project.named(env.__name__)
     contract = Contract(env)
     contract.name = project.name
-    return Loaded(contract, project, variables)
+    return Loaded(contract, project, variables, target, given or {})
+
+
+def load_again(loaded: Loaded, more: Mapping[str, str]) -> Loaded:
+    """The same environment with more variables in place before its own modules are imported anew.
+
+    Third-party modules stay as they are; a class that was given as such cannot be imported anew.
+    """
+    if isinstance(loaded.target, type) or not loaded.target:
+        loaded.variables.put(more)
+        return loaded
+    home = Path(inspect.getfile(loaded.contract.env)).parent
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).is_relative_to(home):
+            del sys.modules[name]
+    return load(loaded.target, {**loaded.given, **more})
+
+
+def project_of(target: str) -> Project:
+    """The project file of a target, read without running any of its code."""
+    path, attribute = split_target(target)
+    return _project_of(path)[0] if path else Project.named(attribute or target)
 
 
 def split_target(target: str) -> tuple[Path | None, str]:

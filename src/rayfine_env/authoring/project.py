@@ -121,6 +121,9 @@ Deadline = Annotated[
 ]
 
 
+Isolation = Literal["session", "sandbox", "worker", "thread"]
+
+
 class Resources(NamedTuple):
     """CPU in cores, the rest in bytes."""
 
@@ -248,7 +251,7 @@ class Project(_Table):
     entry: Annotated[str, AfterValidator(_inside)] = "env.py"
     max_steps: Count | None = None
     time_limit: Deadline = None
-    isolation: Literal["session", "sandbox", "worker", "thread"] = "session"
+    isolation: Isolation = "session"
     untrusted: bool = False
     capacity: Count | None = None
     timeouts: Timeouts = Timeouts()

@@ -68,6 +68,10 @@ class Protocol(Generic[ActT, ObsT, StateT]):
         limit = self._timeout if timeout is None else timeout
         return Request(op, next(self._ids), name, list(args), kwargs or {}, limit)
 
+    def renumber(self, request: Request) -> None:
+        """Give a request that was not sent yet its place behind those that were."""
+        request.id = next(self._ids)
+
     def reset(
         self, seed: int | None, episode_id: str | None, options: JSON, timeout: float | None
     ) -> Request:

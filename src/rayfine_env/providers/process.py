@@ -40,7 +40,7 @@ class _Line:
 
 class ProcessProvider(SocketProvider):
     name = "process"
-    options = frozenset({"transport", "memory", "capacity", "start_timeout"})
+    options = frozenset({"transport", "memory", "capacity", "isolation", "start_timeout"})
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
@@ -100,7 +100,7 @@ def _spawn(spec: Spec, directory: Path, told: int, line: int) -> "subprocess.Pop
         *(str(memory), str(directory), sys.executable, "-m", "rayfine_env.server", target),
         *("--ready-fd", str(told), "--variables-on-stdin"),
         *_where(spec.options.get("transport", "unix"), directory),
-        *(("--capacity", str(spec.options["capacity"])) if "capacity" in spec.options else ()),
+        *_passed_on(spec.options, "capacity", "isolation"),
     ]
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -116,6 +116,11 @@ def _spawn(spec: Spec, directory: Path, told: int, line: int) -> "subprocess.Pop
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
         stdin.write(json.dumps(dict(spec.variables)).encode())
     return process
+
+
+def _passed_on(options: Mapping[str, Any], *names: str) -> list[str]:
+    given = [name for name in names if name in options]
+    return [part for name in given for part in (f"--{name}", str(options[name]))]
 
 
 def _memory(size: str | None) -> int:

@@ -28,6 +28,7 @@ def main() -> int:
         tokens={token: Role.TRAINER} if token else {},
         no_auth=args.no_auth,
         require_session=args.require_session,
+        isolation=args.isolation,
         capacity=args.capacity,
         variables=variables,
     )
@@ -51,6 +52,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--make-token", action="store_true", help="make one and tell it")
     parser.add_argument("--no-auth", action="store_true")
     parser.add_argument("--require-session", action="store_true")
+    parser.add_argument("--isolation")
     parser.add_argument("--capacity", type=int)
     parser.add_argument("--variables-on-stdin", action="store_true")
     parser.add_argument("--ready-fd", type=int, help="where one line of JSON tells the outcome")

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -69,6 +70,33 @@ class Refused(Exception):
         self.status = status
 
 
+class TimedFlow(FlowControl):
+    """uvicorn's flow control, which knows for how long it stopped the client."""
+
+    def __init__(self, transport: asyncio.Transport, clock: Callable[[], float]) -> None:
+        super().__init__(transport)
+        self._clock = clock
+        self._since = 0.0
+        self._stopped = 0.0
+
+    def pause_reading(self) -> None:
+        if not self.read_paused:
+            self._since = self._clock()
+        super().pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self._stopped += self._clock() - self._since
+        super().resume_reading()
+
+    def spend(self) -> float:
+        """The seconds stopped since this was last asked."""
+        now = self._clock()
+        stopped = self._stopped + (now - self._since if self.read_paused else 0.0)
+        self._since, self._stopped = now, 0.0
+        return stopped
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's HTTP connection with a deadline for what it receives and a limit to its size."""
 
@@ -89,9 +117,11 @@ class Connection(HttpToolsProtocol):
         """Bytes since the parser last had something to show for them."""
         self._body_size = 0
         self._upgrade: Callable[[bytes], None] | None = None
+        self._pauses: TimedFlow
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._pauses = self.flow = TimedFlow(transport, self.loop.time)
         found = transport.get_extra_info("socket")
         if found.family != socket.AF_UNIX:
             # asyncio's own loop does it for some sockets only.
@@ -193,6 +223,7 @@ class Connection(HttpToolsProtocol):
             self._start_timer()
 
     def _start_timer(self) -> None:
+        self._pauses.spend()
         in_body = self._phase is Phase.BODY
         seconds = self.limits.body_seconds if in_body else self.limits.header_seconds
         self._timer = self.loop.call_later(seconds, self._on_deadline, seconds)
@@ -203,16 +234,18 @@ class Connection(HttpToolsProtocol):
             self._timer = None
 
     def _on_deadline(self, seconds: float) -> None:
-        if self._is_waiting_for_us():
-            self._start_timer()
+        if more := self._seconds_lost(seconds):
+            self._timer = self.loop.call_later(more, self._on_deadline, seconds)
             return
         what = "body" if self._phase is Phase.BODY else "headers"
         self._refuse(408, f"The request's {what} did not come within {seconds:g} s; send it again.")
 
-    def _is_waiting_for_us(self) -> bool:
-        """Whether the client could not go on because the application has not read."""
-        cycle = self._receiving()
-        return self.flow.read_paused or (cycle is not None and cycle.waiting_for_100_continue)
+    def _seconds_lost(self, seconds: float) -> float:
+        """For how long the client could not send because the application had not read."""
+        receiving = self._receiving()
+        if receiving is not None and receiving.waiting_for_100_continue:
+            return seconds
+        return self._pauses.spend()
 
     # The ways out of HTTP.
 

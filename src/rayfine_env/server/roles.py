@@ -2,8 +2,12 @@
 
 import enum
 
-from ..errors import AuthError
+from ..errors import JSON, AuthError
 from ..wire import Request
+
+
+STARTS = ("reset", "setup")
+"""What begins anew by its very meaning, and so may replace a lost default session."""
 
 
 class Role(enum.Enum):
@@ -28,3 +32,11 @@ def check_role(role: Role, request: Request) -> None:
             f"the {role.value} role may not use {request.op!r}; ask with a trainer's token",
             status=403,
         )
+
+
+def shown_to(role: Role, document: JSON) -> JSON:
+    """The contract as a role may see it: an agent learns of its tools, not of what scores it."""
+    if role is not Role.AGENT:
+        return document
+    tools = [method for method in document["methods"] if method["kind"] == "tool"]
+    return {**document, "methods": tools, "reset": None, "state": None}

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ..authoring.contract import Method
-from ..authoring.load import Loaded
-from ..authoring.variables import Variables
+from ..authoring.load import Loaded, load_again
 from ..errors import (
     JSON,
     ActionError,
@@ -19,7 +18,7 @@ from ..errors import (
 )
 from ..wire import Failure, Reply, Request
 from .episode import Episode, as_result
-from .roles import Role, check_role
+from .roles import Role, check_role, shown_to
 
 _KEPT_REPLIES = 128
 _KEPT_BYTES = 16 * 1024 * 1024
@@ -37,12 +36,12 @@ class Session:
 
     def __init__(self, id: str, loaded: Loaded, runner: Runner) -> None:
         self.id = id
+        self._first = loaded
         self._loaded = loaded
         self._contract = loaded.contract
         self._limits = loaded.project.timeouts
         self._runner = runner
         self._replies = _Replies()
-        self._variables = Variables()
         self._env: Any = None
         self._episode: Episode | None = None
 
@@ -76,8 +75,13 @@ class Session:
         if bad:
             raise ActionError(f"setup() takes text variables; {bad[0]!r} is not text", field=bad[0])
         await self.close()
-        self._variables.put(request.kwargs)
+        if request.kwargs:
+            self._loaded = await self._run("importing", self._limits.construct_, self._again(request))
+            self._contract = self._loaded.contract
         await self._live(request)
+
+    def _again(self, request: Request) -> Callable[[], Loaded]:
+        return lambda: load_again(self._first, request.kwargs)
 
     async def _reset(self, request: Request, role: Role) -> JSON:
         signature = self._contract.reset
@@ -146,12 +150,7 @@ class Session:
         return await self._author(method.name, request, lambda: call(*args, **kwargs))
 
     async def _describe(self, request: Request, role: Role) -> JSON:
-        project = self._loaded.project
-        document = {**self._contract.document, "version": project.version}
-        if role is Role.AGENT:
-            shown = [m for m in document["methods"] if m["kind"] == "tool"]
-            document = {**document, "methods": shown, "reset": None, "state": None}
-        return document
+        return shown_to(role, document_of(self._loaded))
 
     async def _ping(self, request: Request, role: Role) -> str:
         return self.id
@@ -181,7 +180,9 @@ class Session:
             if env is not None and hasattr(env, "close"):
                 await self._run(f"{self._contract.name}.close", self._limits.close, env.close)
         finally:
-            self._variables.restore()
+            if self._loaded is not self._first:
+                self._loaded.variables.restore()
+                self._loaded = self._first
 
     async def _close(self, request: Request, role: Role) -> None:
         await self.close()
@@ -201,17 +202,24 @@ OPS: dict[str, Callable[[Session, Request, Role], Awaitable[Any]]] = {
 }
 
 
+def document_of(loaded: Loaded) -> JSON:
+    """Everything a client needs to know of an environment, as plain data."""
+    limits = loaded.project.timeouts.model_dump(by_alias=True)
+    return {**loaded.contract.document, "version": loaded.project.version, "timeouts": limits}
+
+
 class _Replies:
     """The recent replies, so that a resent request is answered and never executed twice."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[int | str, Reply] = OrderedDict()
         self._bytes = 0
-        self._newest: dict[int, int] = {}
+        # Our clients count up from a random start: what is not above it was let go before.
+        self._let_go: dict[int, int] = {}
 
     def find(self, id: int | str) -> Reply | None:
         reply = self._kept.get(id)
-        if reply is None and isinstance(id, int) and (id & _LOW) <= self._newest.get(id >> 32, -1):
+        if reply is None and isinstance(id, int) and id <= self._let_go.get(id >> 32, -1):
             raise InfraError(
                 "this request was answered before and its reply is no longer kept; it was not "
                 "executed again",
@@ -222,18 +230,18 @@ class _Replies:
     def keep(self, reply: Reply) -> None:
         if not reply.id:
             return
-        if isinstance(reply.id, int):
-            self._newest[reply.id >> 32] = reply.id & _LOW
         self._kept[reply.id] = reply
-        self._bytes += len(bytes(reply.data))
-        while len(self._kept) > _KEPT_REPLIES or (
-            self._bytes > _KEPT_BYTES and len(self._kept) > 1
-        ):
-            _, old = self._kept.popitem(last=False)
-            self._bytes -= len(bytes(old.data))
+        self._bytes += _size(reply)
+        most = _KEPT_REPLIES
+        while len(self._kept) > most or (self._bytes > _KEPT_BYTES and len(self._kept) > 1):
+            id, old = self._kept.popitem(last=False)
+            self._bytes -= _size(old)
+            if isinstance(id, int) and id >> 32:
+                self._let_go[id >> 32] = max(id, self._let_go.get(id >> 32, 0))
 
 
-_LOW = 0xFFFFFFFF
+def _size(reply: Reply) -> int:
+    return memoryview(reply.data).nbytes
 
 
 def _without_traceback(reply: Reply) -> Reply:

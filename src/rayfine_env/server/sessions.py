@@ -7,28 +7,30 @@ import time
 from typing import Protocol
 
 from ..authoring.load import Loaded
+from ..authoring.project import Project
 from ..errors import ActionError, Cancelled, CapacityError, RayfineError, SessionLost
 from ..wire import Reply, Request
 from .metrics import Metrics
-from .roles import Role, check_role
+from .roles import STARTS, Role, check_role
 from .session import OPS, Session
+from .stream import StreamProtocol
 from .threads import ThreadRunner
 
-STARTS = ("reset", "setup")
-"""What begins anew by its very meaning, and so may replace a lost default session."""
 logger = logging.getLogger(__name__)
 
 
 class Handler(Protocol):
     """The seam between faces and whatever runs the sessions."""
 
-    loaded: Loaded
+    project: Project
     metrics: Metrics
 
+    def start(self) -> None: ...
     async def handle(self, request: Request, role: Role) -> Reply: ...
     async def open(self) -> str: ...
     def attach(self, id: str) -> None: ...
     def detach(self, id: str) -> None: ...
+    def take(self, id: str, role: Role, wire: asyncio.Transport, hello: bytes, rest: bytes) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -50,11 +52,15 @@ class Sessions:
 
     def __init__(self, loaded: Loaded, *, capacity: int | None = None) -> None:
         self.loaded = loaded
+        self.project = loaded.project
         self.metrics = Metrics(lambda: len(self._seats))
         self._capacity = capacity or loaded.project.capacity or 1000
         self._seats: dict[str, _Seat] = {}
         self._default: str | None = None
         self._ending: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Nothing to begin: threads start with their sessions."""
 
     async def handle(self, request: Request, role: Role = Role.TRAINER) -> Reply:
         """Do what is asked; every failure is part of the reply."""
@@ -153,6 +159,16 @@ class Sessions:
         if seat.held == 0:
             loop = asyncio.get_running_loop()
             seat.expiry = loop.call_later(self.loaded.project.grace, self._expire, id)
+
+    def take(self, id: str, role: Role, wire: asyncio.Transport, hello: bytes, rest: bytes) -> None:
+        """Speak with an accepted connection, here on this loop."""
+        self.attach(id)
+        stream = StreamProtocol(self, id, role, self.project.max_message_bytes)
+        wire.write(hello)
+        wire.set_protocol(stream)
+        stream.connection_made(wire)
+        stream.data_received(rest)
+        wire.resume_reading()
 
     def _expire(self, id: str) -> None:
         task = asyncio.get_running_loop().create_task(self._end(id))

@@ -1,62 +1,28 @@
-"""The face of our own clients: length-prefixed msgpack after an HTTP Upgrade."""
+"""The wire of our own clients, on a loop: length-prefixed msgpack after an HTTP Upgrade."""
 
 import asyncio
-from typing import Any, cast
+from typing import Protocol, cast
 
-from ..errors import ProtocolError, RayfineError
-from ..wire import FRAME, PROTOCOL, Reply, Request, decode_request, error_json, frame
-from .guard import Guard
+from ..errors import ProtocolError
+from ..wire import FRAME, Reply, Request, decode_request, frame
 from .roles import Role
-from .sessions import Handler
 
 _MOST_WAITING = 256
 
 
-class StreamFace:
-    """Takes over connections that asked for `Upgrade: rayfine/1`."""
-
-    def __init__(self, sessions: Handler, guard: Guard) -> None:
-        self._sessions = sessions
-        self._guard = guard
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def __call__(self, scope: dict[str, Any], transport: asyncio.Transport, rest: bytes) -> None:
-        transport.pause_reading()
-        task = asyncio.get_running_loop().create_task(self._accept(scope, transport, rest))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _accept(
-        self, scope: dict[str, Any], transport: asyncio.Transport, rest: bytes
-    ) -> None:
-        try:
-            role = self._guard.check(scope["headers"])
-            wanted = dict(scope["headers"]).get(b"x-session-id", b"").decode("latin-1")
-            id = wanted or await self._sessions.open()
-            self._sessions.attach(id)
-        except RayfineError as exc:
-            transport.write(_refusal(exc))
-            transport.close()
-            return
-        protocol = StreamProtocol(self._sessions, id, role)
-        transport.write(
-            f"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: {PROTOCOL}\r\n"
-            f"x-session-id: {id}\r\n\r\n".encode()
-        )
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        protocol.data_received(rest)
-        transport.resume_reading()
+class Answering(Protocol):
+    async def handle(self, request: Request, role: Role) -> Reply: ...
+    def detach(self, id: str) -> None: ...
 
 
 class StreamProtocol(asyncio.Protocol):
     """Frames in, frames out; replies carry the id of their request."""
 
-    def __init__(self, sessions: Handler, id: str, role: Role) -> None:
+    def __init__(self, sessions: Answering, id: str, role: Role, most: int) -> None:
         self._sessions = sessions
         self._id = id
         self._role = role
-        self._most = sessions.loaded.project.max_message_bytes
+        self._most = most
         self._buffer = bytearray()
         self._unread = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -118,11 +84,3 @@ class StreamProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._sessions.detach(self._id)
-
-
-def _refusal(exc: RayfineError) -> bytes:
-    body = error_json(exc)
-    head = (
-        f"HTTP/1.1 {exc.status} Refused\r\nconnection: close\r\ncontent-type: application/json\r\n"
-    )
-    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body

@@ -1,0 +1,76 @@
+"""What a command talks to: a target that is started here, or the address of a running server."""
+
+import functools
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import JSON, ProtocolError
+
+if TYPE_CHECKING:
+    from ..launch import EnvironmentWrapper
+
+F = TypeVar("F", bound=Callable[..., Any])
+_ADDRESSES = ("http://", "https://", "unix:")
+_OPTIONS = (
+    click.argument("target"),
+    click.option("--mode", default="local", help="process (the default) or inprocess."),
+    click.option(
+        "--token",
+        help="For a running server. Others can read a command line: RAYFINE_TOKEN in the "
+        "environment does the same.",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="How long any one call may take.",
+    ),
+)
+
+
+def target_options(command: F) -> F:
+    """TARGET, --mode, --token and --timeout, to be handed to open_env."""
+    return functools.reduce(lambda found, option: option(found), reversed(_OPTIONS), command)
+
+
+def open_env(
+    target: str, mode: str, token: str | None, timeout: float | None
+) -> "EnvironmentWrapper[Any, Any, Any]":
+    from ..launch import load_env
+
+    if token is None and target.startswith(_ADDRESSES):
+        token = os.environ.get("RAYFINE_TOKEN")
+    options: JSON = {"token": token} if token else {}
+    return load_env(target, mode, timeout=timeout, **options)
+
+
+def pairs(given: Iterable[str]) -> dict[str, str]:
+    """`key=value` arguments, each key once."""
+    found: dict[str, str] = {}
+    for text in given:
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise click.UsageError(f"{text!r} is not UTF-8")
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.UsageError(f"{text!r} is not key=value")
+        if key in found:
+            raise click.UsageError(f"{key!r} is given twice")
+        found[key] = value
+    return found
+
+
+def parsed(text: str) -> Any:
+    """A value as JSON where it is JSON, else as text."""
+    from ..wire import decode_json
+
+    try:
+        return decode_json(text)
+    except ProtocolError:
+        return text
+
+
+def values(given: Iterable[str]) -> JSON:
+    return {key: parsed(value) for key, value in pairs(given).items()}

@@ -1,0 +1,97 @@
+"""The process that listens: one port or Unix socket, every face on it."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+import uvloop
+
+from ..errors import ConfigError
+from .app import build_app
+from .connection import ConnectionLimits, http_protocol
+from .guard import Guard
+from .sessions import Handler
+from .upgrade import UpgradeFace
+
+if TYPE_CHECKING:
+    from .serve import ServeOptions
+
+
+def run_front(
+    options: "ServeOptions", sessions: Handler, guard: Guard, ready: Callable[[str], None]
+) -> None:
+    """Listen and serve until told to stop."""
+    most = sessions.project.max_message_bytes
+    config = uvicorn.Config(
+        build_app(sessions, guard, require_session=options.require_session),
+        http=http_protocol(
+            UpgradeFace(sessions, guard), ConnectionLimits(body_bytes=most, message_bytes=most)
+        ),
+        loop="uvloop",
+        lifespan="on",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        log_config=None,
+        timeout_graceful_shutdown=3,
+    )
+    with _listening(options) as (listener, address):
+        server = _Announcing(config, sessions, lambda: ready(address))
+        uvloop.run(server.serve([listener]))
+
+
+class _Announcing(uvicorn.Server):
+    def __init__(
+        self, config: uvicorn.Config, sessions: Handler, ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._sessions = sessions
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._sessions.start()
+        await super().startup(sockets)
+        self._ready()
+
+
+@contextlib.contextmanager
+def _listening(options: "ServeOptions") -> Iterator[tuple[socket.socket, str]]:
+    """A bound socket and its address; a Unix socket's file goes when the server does."""
+    if options.uds is None:
+        listener = _bind_tcp(options.host, options.port)
+        host, port = listener.getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    else:
+        listener = _bind_unix(options.uds)
+        address = f"unix:{options.uds}"
+    with contextlib.closing(listener):
+        yield listener, address
+    if options.uds is not None:
+        options.uds.unlink(missing_ok=True)
+
+
+def _bind_tcp(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, proto)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+    except OSError as exc:
+        raise ConfigError(f"cannot listen on {host}:{port}: {exc}; choose another --port") from exc
+    return listener
+
+
+def _bind_unix(path: Path) -> socket.socket:
+    if len(os.fsencode(path)) > 100:
+        raise ConfigError(f"the socket path {path} is longer than the 100 bytes the system takes")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+    except OSError as exc:
+        raise ConfigError(f"cannot listen on {path}: {exc}; remove it or choose another") from exc
+    return listener

@@ -1,0 +1,83 @@
+"""What every worker is doing right now, in memory shared with the front: one slot a session."""
+
+import mmap
+import os
+import time
+from dataclasses import dataclass
+
+_FIELDS = 8
+_DEADLINE, _STARTED, _REQUEST, _CALLS, _CPU, _WALL, _PEAK, _SPARE = range(_FIELDS)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A call that a worker is inside of."""
+
+    request: int
+    started: float
+    deadline: float
+
+
+class Slots:
+    """A table of numbers in memory that front, zygote and workers share by its descriptor."""
+
+    def __init__(self, count: int, fd: int | None = None) -> None:
+        size = count * _FIELDS * 8
+        self.count = count
+        self.fd = os.memfd_create("rayfine-slots") if fd is None else fd
+        if fd is None:
+            os.truncate(self.fd, size)
+        self._memory = mmap.mmap(self.fd, size)
+        self._floats = memoryview(self._memory).cast("d")
+        self._numbers = memoryview(self._memory).cast("Q")
+
+    def slot(self, index: int) -> "Slot":
+        return Slot(self, index)
+
+
+class Slot:
+    """One worker's line. The deadline is written last and cleared first: it guards the rest."""
+
+    def __init__(self, slots: Slots, index: int) -> None:
+        self.index = index
+        self._base = index * _FIELDS
+        self._floats = slots._floats
+        self._numbers = slots._numbers
+
+    def clear(self) -> None:
+        for field in range(_FIELDS):
+            self._numbers[self._base + field] = 0
+
+    def begin(self, request: int | str, limit: float | None) -> None:
+        now = time.monotonic()
+        base = self._base
+        self._numbers[base + _REQUEST] = request if isinstance(request, int) else 0
+        self._floats[base + _STARTED] = now
+        self._floats[base + _DEADLINE] = float("inf") if limit is None else now + limit
+
+    def end(self) -> None:
+        self._floats[self._base + _DEADLINE] = 0.0
+
+    def running(self) -> Running | None:
+        base = self._base
+        deadline = self._floats[base + _DEADLINE]
+        if not deadline:
+            return None
+        return Running(self._numbers[base + _REQUEST], self._floats[base + _STARTED], deadline)
+
+    def account(self, cpu: float, wall: float, peak: int) -> None:
+        """Add one call to the session's sums."""
+        base = self._base
+        self._numbers[base + _CALLS] += 1
+        self._floats[base + _CPU] += cpu
+        self._floats[base + _WALL] += wall
+        self._numbers[base + _PEAK] = peak
+
+    def usage(self) -> dict[str, float]:
+        base = self._base
+        return {
+            "calls": self._numbers[base + _CALLS],
+            "cpu_seconds": self._floats[base + _CPU],
+            "wall_seconds": self._floats[base + _WALL],
+            "peak_memory_bytes": self._numbers[base + _PEAK],
+        }

@@ -1,0 +1,247 @@
+"""The process that has the environment imported and forks a worker for every session.
+
+It is single-threaded and runs no loop, so that its forks are clean; where the author's module
+starts threads at import, workers are started from scratch instead. As a subreaper it inherits what
+a dead worker leaves behind, and ends it.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import json
+import logging
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any, NoReturn
+
+import msgspec
+
+from ..authoring.load import Loaded, load
+from ..errors import RayfineError
+from ..wire import encode_value
+from .slots import Slots
+from .worker import Worker
+
+_SUBREAPER, _DEATH_SIGNAL, _DUMPABLE = 36, 1, 4
+_libc = ctypes.CDLL(None, use_errno=True)
+logger = logging.getLogger(__name__)
+
+
+class Order(msgspec.Struct):
+    """The front asks for a worker on this slot; the worker's door comes along."""
+
+    slot: int
+
+
+class News(msgspec.Struct, omit_defaults=True):
+    """`ready`, `failed`, `forked` (the pidfd comes along) or `ended`."""
+
+    kind: str
+    slot: int = -1
+    pid: int = 0
+    status: int = 0
+    document: dict[str, Any] = {}
+    failure: dict[str, Any] = {}
+
+
+_orders = msgspec.msgpack.Decoder(Order)
+
+
+class Zygote:
+    def __init__(self, args: argparse.Namespace, variables: dict[str, str]) -> None:
+        self._args = args
+        self._variables = variables
+        self._slots = Slots(args.slots, args.slots_fd)
+        self._line = socket.socket(fileno=args.line_fd)
+        self._workers: dict[int, int] = {}
+        self._loaded: Loaded
+
+    def run(self) -> None:
+        wakeup = self._watch_children()
+        try:
+            self._loaded = load(self._args.target, self._variables)
+            document = self._document()
+        except RayfineError as exc:
+            failure = {"code": exc.code, "message": exc.message, "detail": exc.detail}
+            return self._tell(News("failed", failure=failure))
+        self._spawns = threading.active_count() > 1
+        if self._spawns:
+            logger.warning(
+                "%s starts threads at import: each session is started from scratch, not forked",
+                self._loaded.contract.name,
+            )
+        self._tell(News("ready", document=document))
+        # Objects made so far are never collected: their pages stay shared with the workers.
+        gc.collect()
+        gc.freeze()
+        self._serve(wakeup)
+
+    def _watch_children(self) -> int:
+        wakeup, trigger = os.pipe()
+        for fd in (wakeup, trigger):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(trigger, warn_on_full_buffer=False)
+        return wakeup
+
+    def _document(self) -> dict[str, Any]:
+        project = self._loaded.project
+        document = {
+            **self._loaded.contract.document,
+            "version": project.version,
+            "timeouts": project.timeouts.model_dump(by_alias=True),
+        }
+        encoded = encode_value(document, "the contract")
+        result: dict[str, Any] = msgspec.msgpack.decode(encoded)
+        return result
+
+    def _serve(self, wakeup: int) -> None:
+        poll = select.poll()
+        poll.register(self._line, select.POLLIN)
+        poll.register(wakeup, select.POLLIN)
+        while True:
+            ready = [fd for fd, _ in poll.poll()]
+            if wakeup in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wakeup, 4096)
+                self._reap()
+            if self._line.fileno() in ready and not self._take_order():
+                return
+
+    def _take_order(self) -> bool:
+        data, fds, _, _ = socket.recv_fds(self._line, 65536, 1)
+        if not data:
+            return False
+        slot, door = _orders.decode(data).slot, fds[0]
+        pid = self._spawn(slot, door) if self._spawns else os.fork()
+        if pid == 0:
+            self._be_worker(slot, door)
+        os.close(door)
+        self._workers[pid] = slot
+        pidfd = os.pidfd_open(pid)
+        socket.send_fds(self._line, [msgspec.msgpack.encode(News("forked", slot, pid))], [pidfd])
+        os.close(pidfd)
+        return True
+
+    def _be_worker(self, slot: int, door: int) -> NoReturn:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._line.close()
+        be_worker(self._loaded, self._slots, slot, door)
+
+    def _spawn(self, slot: int, door: int) -> int:
+        """A worker that imports the environment itself."""
+        args = self._args
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "rayfine_env.server.zygote", args.target),
+                *("--slots", str(args.slots), "--slots-fd", str(args.slots_fd)),
+                *("--slot", str(slot), "--line-fd", str(door)),
+            ],
+            stdin=subprocess.PIPE,
+            pass_fds=(args.slots_fd, door),
+        )
+        assert process.stdin is not None
+        with process.stdin as stdin:
+            stdin.write(json.dumps(self._variables).encode())
+        process.returncode = 0  # it is reaped here with all the others
+        return process.pid
+
+    def _reap(self) -> None:
+        ended = False
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                slot = self._workers.pop(pid, None)
+                if slot is not None:
+                    ended = True
+                    self._tell(News("ended", slot, pid, status))
+        if ended:
+            self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """Kill children that are no workers: a dead worker left them to its subreaper."""
+        me = os.getpid()
+        for _ in range(100):
+            with open(f"/proc/{me}/task/{me}/children") as file:
+                children = [int(pid) for pid in file.read().split()]
+            orphans = [pid for pid in children if pid not in self._workers]
+            if not orphans:
+                return
+            for pid in orphans:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+    def _tell(self, news: News) -> None:
+        self._line.send(msgspec.msgpack.encode(news))
+
+
+def be_worker(loaded: Loaded, slots: Slots, slot: int, door: int) -> NoReturn:
+    """Turn this process into a worker; it never returns into the code it was forked from."""
+    code = 1
+    try:
+        _settle()
+        Worker(loaded, slots.slot(slot), socket.socket(fileno=door)).run()
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _settle() -> None:
+    """A session, random numbers and privacy of its own."""
+    os.setsid()
+    # What the zygote ignores, the author's own subprocesses must not.
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_DFL)
+    # Daemons that the author's code leaves behind come back to the worker while it lives.
+    _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+    # Nobody of the same user may read its memory or variables.
+    _libc.prctl(_DUMPABLE, 0, 0, 0, 0)
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
+def zygote_command(target: str, slots: Slots, line: int) -> list[str]:
+    return [
+        *(sys.executable, "-m", "rayfine_env.server.zygote", target),
+        *("--slots", str(slots.count), "--slots-fd", str(slots.fd), "--line-fd", str(line)),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m rayfine_env.server.zygote")
+    parser.add_argument("target")
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--slots-fd", type=int, required=True)
+    parser.add_argument("--line-fd", type=int, required=True)
+    parser.add_argument("--slot", type=int, help="be a worker on this slot, not a zygote")
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
+    variables = json.load(sys.stdin)
+    if args.slot is None:
+        _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+        return Zygote(args, variables).run()
+    loaded = load(args.target, variables)
+    be_worker(loaded, Slots(args.slots, args.slots_fd), args.slot, args.line_fd)
+
+
+if __name__ == "__main__":
+    main()

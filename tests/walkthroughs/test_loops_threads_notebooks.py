@@ -1,0 +1,102 @@
+"""Where users call from: sync code, a running event loop, several threads, a notebook."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import pytest
+
+from rayfine_env import aload_env, list_active_environments, load_env
+
+GREETER = """
+import os
+
+async def hello(name: str = "World") -> str:
+    return f"{os.getenv('GREETING', 'Hello')}, {name}!"
+"""
+CELLS = [
+    "from rayfine_env import aload_env, load_env",
+    "env = load_env('greeter')\nenv.setup(GREETING='Moin')\nprint(env.hello(name='cell'))",
+    "other = await aload_env('greeter')\nprint(await other.hello(name='await'))",
+    "async with load_env('greeter') as third:\n    print(await third.hello(name='with'))",
+    "print(env.hello())\nenv.cleanup()\nawait other.cleanup()",
+]
+
+
+@pytest.fixture
+def greeter(tmp_path: Path) -> str:
+    home = tmp_path / "greeter"
+    home.mkdir()
+    (home / "env.py").write_text(GREETER)
+    return str(home)
+
+
+@pytest.fixture(params=["local", "inprocess"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def test_sync_calls_inside_a_running_loop(greeter: str, mode: str) -> None:
+    with load_env(greeter, mode=mode) as env:
+        env.setup(GREETING="Ahoy")
+        assert env.hello() == "Ahoy, World!"
+
+
+async def test_async_with_load_env(greeter: str, mode: str) -> None:
+    async with load_env(greeter, mode=mode) as env:
+        assert await env.hello(name="loop") == "Hello, loop!"
+        assert await env.is_ready()
+        assert list_active_environments() == [env.env_id]
+    assert list_active_environments() == []
+
+
+async def test_aload_env_awaited(greeter: str, mode: str) -> None:
+    env = await aload_env(greeter, mode=mode)
+    await env.setup(GREETING="Servus")
+    said = await asyncio.gather(*(env.hello(name=str(i)) for i in range(20)))
+    assert said == [f"Servus, {i}!" for i in range(20)]
+    await env.cleanup()
+    assert not await env.is_ready()
+    assert list_active_environments() == []
+
+
+async def test_aload_env_as_a_context(greeter: str, mode: str) -> None:
+    async with aload_env(greeter, mode=mode, env_vars={"GREETING": "Hej"}) as env:
+        assert await env.hello() == "Hej, World!"
+        async with env.session() as other:
+            assert await other.hello(name="you") == "Hej, you!"
+    assert list_active_environments() == []
+
+
+def test_threads_share_a_handle(greeter: str, mode: str) -> None:
+    with load_env(greeter, mode=mode) as env, ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(lambda i: env.hello(name=str(i)), range(200)))
+    assert said == [f"Hello, {i}!" for i in range(200)]
+
+
+def test_threads_with_a_session_each(greeter: str, mode: str) -> None:
+    with load_env(greeter, mode=mode) as env, ThreadPoolExecutor(4) as pool:
+        said = pool.map(lambda session: session.hello(name=session.id), env.sessions(4))
+        assert len(set(said)) == 4
+
+
+def test_threads_with_an_environment_each(greeter: str) -> None:
+    def greet(greeting: str) -> Any:
+        with load_env(greeter) as env:
+            env.setup(GREETING=greeting)
+            return env.hello()
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(greet, "abc")) == ["a, World!", "b, World!", "c, World!"]
+
+
+def test_notebook(greeter: str) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
+    where = {"metadata": {"path": str(Path(greeter).parent)}}
+    client = nbclient.NotebookClient(notebook, kernel_name="python3", resources=where)
+    client.execute()
+    told = [output["text"] for cell in notebook.cells for output in cell.outputs]
+    assert told == ["Moin, cell!\n", "Hello, await!\n", "Hello, with!\n", "Moin, World!\n"]
