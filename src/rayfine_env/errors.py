@@ -18,9 +18,9 @@ RayfineError
 └── RemoteError      a code that this version does not know
 """
 
-import contextlib
 import traceback as tb
 from collections.abc import Iterator
+from types import TracebackType
 from typing import Any, ClassVar
 
 JSON = dict[str, Any]
@@ -32,13 +32,10 @@ class RayfineError(Exception):
     code: ClassVar[str] = "error"
     status: int = 500
 
-    def __init__(self, message: str, **detail: Any) -> None:
+    def __init__(self, message: str, /, **detail: Any) -> None:
         super().__init__(message)
         self.message = message
         self.detail = detail
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.detail)
 
 
 class ActionError(RayfineError):
@@ -129,6 +126,13 @@ class NotFound(RayfineError):
     status = 404
 
 
+class Unsupported(RayfineError):
+    """It cannot be done here: the environment or its isolation does not allow it."""
+
+    code = "unsupported"
+    status = 409
+
+
 class ProtocolError(RayfineError):
     """The message itself is broken."""
 
@@ -186,33 +190,69 @@ def from_code(code: str, message: str, detail: JSON) -> RayfineError:
     return cls(message, **detail)
 
 
-def _rebuild(cls: type[RayfineError], message: str, detail: JSON) -> RayfineError:
-    return cls(message, **detail)
-
-
-@contextlib.contextmanager
-def boundary(error: type[RayfineError], doing: str) -> Iterator[None]:
+class boundary:
     """Name foreign exceptions by the boundary they crossed; ours pass through as they are.
 
     `SystemExit` counts as foreign: an environment that calls `sys.exit` must not end its host.
+    Lack of memory is a ResourceLimit, whoever felt it. A class that can be entered again and
+    again, because every step crosses it.
     """
-    try:
-        yield
-    except RayfineError:
-        raise
-    except (Exception, SystemExit) as exc:
-        raise error(
-            f"{doing} raised {type(exc).__name__}: {exc}", traceback=author_frames(exc)
-        ) from exc
+
+    __slots__ = ("_doing", "_error")
+
+    def __init__(self, error: type[RayfineError], doing: str) -> None:
+        self._error = error
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(exc, (Exception, SystemExit)) or isinstance(exc, RayfineError):
+            return
+        error = ResourceLimit if isinstance(exc, MemoryError) else self._error
+        # Who loads may read the author's paths; an agent, who only calls, may not.
+        where = _where(exc) if error is LoadError else ""
+        message = f"{self._doing} raised {_said(exc)}{where}"
+        raise error(message, traceback=author_frames(exc)) from exc
 
 
 def author_frames(exc: BaseException) -> str:
-    """The traceback without our own frames: what an author needs to find the line."""
+    """The traceback, causes included, without our own frames: what an author needs."""
+    report = tb.TracebackException.from_exception(exc)
+    _trim(report)
+    return "".join(report.format())
+
+
+def _trim(report: tb.TracebackException | None) -> None:
+    if report is not None:
+        report.stack = tb.StackSummary.from_list([f for f in report.stack if not _ours(f.filename)])
+        for other in (report.__cause__, report.__context__, *(report.exceptions or ())):
+            _trim(other)
+
+
+def _said(exc: BaseException) -> str:
+    """Its type and message; Python's own way of saying them survives a broken `__str__`."""
+    if isinstance(exc, SyntaxError):
+        return f"{type(exc).__name__}: {exc.msg}"
+    return tb.format_exception_only(exc)[0].strip().removeprefix(f"{type(exc).__module__}.")
+
+
+def _where(exc: BaseException) -> str:
+    if isinstance(exc, SyntaxError):
+        return f" ({exc.filename}, line {exc.lineno})"
     frames = [f for f in tb.extract_tb(exc.__traceback__) if not _ours(f.filename)]
-    return "".join(tb.format_list(frames)) + "".join(tb.format_exception_only(exc))
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
 def _ours(filename: str) -> bool:
+    if filename.startswith("<frozen importlib"):
+        return True
     return filename.startswith(_HERE) and not filename.startswith(_HERE + "envs/")
 
 

@@ -13,11 +13,12 @@ from .authoring.environment import ActT, Environment, StateT
 from .authoring.load import Target
 from .authoring.models import ObsT
 from .client import background
+from .client.address import Address
 from .client.description import Description
 from .client.protocol import Protocol
 from .client.session import Session
 from .client.sync import SyncSession
-from .client.transport import AsyncTransport
+from .client.transport import AsyncSocket, AsyncTransport, Socket
 from .errors import JSON, ConfigError, InfraError, NotFound, SessionLost, Timeout
 from .providers.base import Instance, Provider, Spec, provider
 from .wire import Reply, Request
@@ -388,6 +389,24 @@ class EnvClient(EnvironmentWrapper[ActT, ObsT, StateT]):
 
 def _given(**options: Any) -> JSON:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def attach(
+    url: str, session_id: str, *, token: str | None = None, timeout: float | None = None
+) -> SyncSession[Any, Any, Any]:
+    """Take up a session that was detached, or whose client is gone, from any process."""
+    transport = Socket(Address(url, token), session_id)
+    about = transport.ask(Protocol[Any, Any, Any]().request("describe"))
+    return SyncSession(transport, Description(about.unwrap()), timeout=timeout)
+
+
+async def aattach(
+    url: str, session_id: str, *, token: str | None = None, timeout: float | None = None
+) -> Session[Any, Any, Any]:
+    """attach() for async code."""
+    transport = AsyncSocket(Address(url, token), session_id)
+    about = await transport.ask(Protocol[Any, Any, Any]().request("describe"))
+    return Session(transport, Description(about.unwrap()), timeout=timeout)
 
 
 def list_active_environments() -> list[str]:

@@ -1,10 +1,12 @@
 """What crosses the wire: Request, Reply, Failure, and their JSON and msgpack codecs."""
 
 import base64
+import datetime
 import math
 import re
 import struct
 import sys
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,10 +14,12 @@ import pydantic
 
 from .errors import (
     JSON,
+    ActionError,
     EnvError,
     MissingExtra,
     ProtocolError,
     RayfineError,
+    boundary,
     from_code,
 )
 
@@ -24,10 +28,17 @@ if TYPE_CHECKING:
 
 PROTOCOL = "rayfine/1"
 MAX_MESSAGE = 64 * 1024 * 1024
+MAX_DEPTH = 128
 FRAME = struct.Struct("!I")
 _ARRAY = 1
-_ARRAY_KINDS = "biufcSU"
-_SHAPE = struct.Struct("!H")
+_HEAD = struct.Struct("!H")
+_DTYPE = re.compile(r"[<>|][biufcSU][1-9][0-9]{0,8}")
+_BASES: tuple[type[Any], ...] = (str, int, float, bytes)
+_TAGS = {"$bytes", "$array", "$plain"}
+_UNSENDABLE = (TypeError, ValueError, OverflowError, AttributeError, RecursionError)
+_UNREADABLE = (
+    *(msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, struct.error),
+)
 
 
 class Request(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -49,6 +60,12 @@ class Failure(msgspec.Struct, omit_defaults=True):
     message: str
     detail: JSON = {}
 
+    @classmethod
+    def of(cls, exc: RayfineError) -> "Failure":
+        """Always sendable: of a detail that is no plain data only its type's name remains."""
+        detail = {key: _sendable(value) for key, value in exc.detail.items()}
+        return cls(exc.code, _sendable(str(exc.message)), detail)
+
 
 class Reply(msgspec.Struct, omit_defaults=True):
     """The answer: `data` is msgpack, encoded where a failure to do so still has an author."""
@@ -63,7 +80,7 @@ class Reply(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def from_error(cls, id: int | str, exc: RayfineError) -> "Reply":
-        return cls(id, failure=Failure(exc.code, exc.message, exc.detail))
+        return cls(id, failure=Failure.of(exc))
 
     def unwrap(self) -> Any:
         """The value, or the error raised again on this side."""
@@ -73,71 +90,107 @@ class Reply(msgspec.Struct, omit_defaults=True):
 
 
 def encode_value(value: Any, doing: str) -> bytes:
-    """msgpack of what an author returned; what cannot be sent is the author's error."""
+    """msgpack of what an author returned, the same data that a JSON client gets.
+
+    Dataclasses, pydantic models and mappings become dicts; sets, tuples and other collections
+    lists; enums their values; dates, UUIDs and Decimals text. Keys become text, as JSON's are.
+    bytes and numpy arrays stay what they are. NaN and infinity outside of an array, integers
+    of more than 64 bits and anything else are the author's error.
+    """
     try:
         data = _packer.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        if not _is_plain(value, MAX_DEPTH):
+            data = _packer.encode(_plain(_unpacker.decode(data), ""))
+        elif _maybe_not_finite(data):
+            _plain(value, "")
+    except _UNSENDABLE as exc:
         raise EnvError(
-            f"{doing} cannot be sent: {exc}. Return plain data, dataclasses, pydantic models, "
-            "bytes or numpy arrays."
+            f"{doing} cannot be sent: {_why(exc)}. Return plain data, dataclasses, pydantic "
+            "models, bytes or numpy arrays."
         ) from exc
-    if _MAYBE_NOT_FINITE.search(data) and (path := _not_finite(decode_value(data), "")):
-        raise EnvError(
-            f"{doing} has a number that is not finite at {path}: JSON has no NaN or infinity. "
-            "Send None, or put such numbers into a numpy array."
-        )
     return data
 
 
 def decode_value(data: "msgspec.Raw | bytes") -> Any:
-    return _unpacker.decode(data)
+    try:
+        return _unpacker.decode(data)
+    except _UNREADABLE as exc:
+        raise _broken("a value", exc) from exc
 
 
 def encode(message: Request | Reply) -> bytes:
-    return _packer.encode(message)
+    """One message as msgpack; what a caller gave that cannot be sent is the caller's error."""
+    try:
+        data = _packer.encode(message)
+        if isinstance(message, Request) and _maybe_not_finite(data):
+            _plain(_values(message), "")
+    except _UNSENDABLE as exc:
+        raise ActionError(f"the request cannot be sent: {_why(exc)}") from exc
+    return data
 
 
 def frame(message: Request | Reply) -> bytes:
     """One message as our own clients send it: length, then msgpack."""
-    body = _packer.encode(message)
+    body = encode(message)
     return FRAME.pack(len(body)) + body
 
 
 def decode_request(data: bytes | memoryview) -> Request:
-    with _Broken("a request"):
+    try:
         request = _requests.decode(data)
-    if _MAYBE_NOT_FINITE.search(data):
-        _refuse_not_finite(request)
+        if _maybe_not_finite(data) or _maybe_not_finite_32(data):
+            _plain(_values(request), "")
+    except (*_UNREADABLE, MissingExtra) as exc:
+        raise _broken("a request", exc) from exc
     return request
 
 
 def decode_reply(data: bytes | memoryview) -> Reply:
-    with _Broken("a reply"):
+    try:
         return _replies.decode(data)
+    except _UNREADABLE as exc:
+        raise _broken("a reply", exc) from exc
 
 
 def decode_json(data: bytes | str) -> Any:
     """JSON from outside, with tagged bytes and arrays made real."""
-    with _Broken("the JSON"):
-        value = msgspec.json.decode(data)
+    try:
         raw = data.encode() if isinstance(data, str) else data
-        return _untag(value) if b'"$' in raw else value
+        value = msgspec.json.decode(raw)
+        if b'"$' in raw:
+            value = _untag(value)
+        if _maybe_too_long(raw):
+            _packer.encode(value)
+        return value
+    except (*_UNREADABLE, MissingExtra) as exc:
+        raise _broken("the JSON", exc) from exc
 
 
 def decode_json_request(data: bytes | str) -> Request:
     value = decode_json(data)
-    with _Broken("a request"):
+    try:
         return msgspec.convert(value, Request)
+    except _UNREADABLE as exc:
+        raise _broken("a request", exc) from exc
 
 
 def encode_json(value: Any) -> bytes:
-    """Plain data as JSON; bytes and arrays travel tagged, as base64."""
-    return _jsoner.encode(_tag(value))
+    """The same data as encode_value sends; bytes and arrays travel tagged, as base64.
+
+    `{"$bytes": …}` and `{"$array": {"dtype": …, "shape": …, "data": …}}` are such tags; a dict
+    that happens to look like one travels as `{"$plain": …}`.
+    """
+    try:
+        return _jsoner.encode(_tag(value))
+    except _UNSENDABLE as exc:
+        raise ActionError(f"this cannot be sent as JSON: {_why(exc)}") from exc
 
 
 def error_json(exc: RayfineError) -> bytes:
     """The body of every HTTP answer that is an error."""
-    return encode_json({"error": {"code": exc.code, "message": exc.message, "detail": exc.detail}})
+    failure = Failure.of(exc)
+    error = {"code": failure.code, "message": failure.message, "detail": failure.detail}
+    return encode_json({"error": error})
 
 
 def reply_to_json(reply: Reply) -> bytes:
@@ -149,20 +202,22 @@ def reply_to_json(reply: Reply) -> bytes:
     return encode_json(body)
 
 
-class _Broken:
-    """Decoder errors become ProtocolError; a class, because this is on the path of a step."""
+def _why(exc: Exception) -> str:
+    return "it is nested too deep" if isinstance(exc, RecursionError) else str(exc)
 
-    def __init__(self, what: str) -> None:
-        self.what = what
 
-    def __enter__(self) -> None:
-        pass
+def _broken(what: str, exc: Exception) -> ProtocolError:
+    return ProtocolError(f"{what} cannot be read: {_why(exc)}")
 
-    def __exit__(self, kind: Any, exc: BaseException | None, trace: Any) -> None:
-        if isinstance(exc, RecursionError):
-            raise ProtocolError(f"{self.what} is nested too deep") from exc
-        if isinstance(exc, (msgspec.MsgspecError, ValueError, UnicodeError)):
-            raise ProtocolError(f"{self.what} cannot be read: {exc}") from exc
+
+def _sendable(value: Any) -> Any:
+    """A part of an error; a half character in it (as in a file's name) becomes a question mark."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    try:
+        return decode_value(encode_value(value, "a detail"))
+    except EnvError:
+        return f"<{type(value).__name__}>"
 
 
 def _pack_other(value: Any) -> Any:
@@ -170,56 +225,129 @@ def _pack_other(value: Any) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
         return _pack_array(value)
-    if numpy is not None and isinstance(value, numpy.generic):
-        return value.item()
-    if isinstance(value, pydantic.BaseModel):
-        return value.model_dump()
+    with boundary(EnvError, f"reading {type(value).__name__}"):
+        if numpy is not None and isinstance(value, numpy.generic):
+            return value.item()
+        if isinstance(value, pydantic.BaseModel):
+            return value.model_dump()
+        for base in _BASES:
+            if isinstance(value, base):
+                return base(value)
+        if isinstance(value, Mapping):
+            return dict(value)
+        if isinstance(value, Collection):
+            return list(value)
     raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is not plain data")
 
 
 def _pack_array(array: "NDArray[Any]") -> msgspec.msgpack.Ext:
-    if array.dtype.kind not in _ARRAY_KINDS:
+    _plain_types.add(type(array))
+    head = msgspec.msgpack.encode([_dtype_of(array), array.shape])
+    return msgspec.msgpack.Ext(_ARRAY, b"".join((_HEAD.pack(len(head)), head, array.tobytes())))
+
+
+def _dtype_of(array: "NDArray[Any]") -> str:
+    if not _DTYPE.fullmatch(array.dtype.str):
         raise TypeError(f"a numpy array of dtype {array.dtype} is not plain data")
-    head = msgspec.msgpack.encode([array.dtype.str, array.shape])
-    return msgspec.msgpack.Ext(_ARRAY, b"".join((_SHAPE.pack(len(head)), head, array.tobytes())))
+    return array.dtype.str
 
 
 def _unpack_ext(code: int, data: memoryview) -> Any:
     if code != _ARRAY:
         raise ValueError(f"msgpack extension {code} is not known")
-    (size,) = _SHAPE.unpack_from(data)
-    dtype, shape = msgspec.msgpack.decode(data[2 : 2 + size], type=tuple[str, list[int]])
-    return _array(dtype, shape, data[2 + size :])
+    (size,) = _HEAD.unpack_from(data)
+    start = _HEAD.size + size
+    dtype, shape = msgspec.msgpack.decode(data[_HEAD.size : start], type=tuple[str, list[int]])
+    return _array(dtype, shape, data[start:])
 
 
 def _array(dtype: str, shape: list[int], data: memoryview | bytes) -> Any:
+    """Takes no more memory than `data`, whatever the rest claims."""
     try:
         import numpy
     except ImportError as exc:
         raise MissingExtra.named("Reading a numpy array", "numpy") from exc
+    # Checked before numpy sees it: numpy's own language of dtypes has objects and records.
+    if not _DTYPE.fullmatch(dtype):
+        raise ValueError(f"an array of dtype {dtype[:40]!r} is not plain data")
     kind = numpy.dtype(dtype)
-    if kind.kind not in _ARRAY_KINDS:
-        raise ValueError(f"an array of dtype {dtype} is not plain data")
+    if any(side < 0 for side in shape) or math.prod(shape) * kind.itemsize != len(data):
+        raise ValueError(f"an array of dtype {dtype} and shape {shape} has other data")
+    if kind.kind == "U" and (numpy.frombuffer(data, f"{dtype[0]}u4") > sys.maxunicode).any():
+        raise ValueError("an array of text holds what is no character")
     return numpy.frombuffer(data, kind).reshape(shape).copy()
 
 
-def _json_other(value: Any) -> Any:
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.ndarray):
-        data = base64.b64encode(value.tobytes()).decode()
-        return {"$array": {"dtype": value.dtype.str, "shape": value.shape, "data": data}}
-    return _pack_other(value)
+def _is_plain(value: Any, levels: int) -> bool:
+    """Whether msgpack says this as JSON does: text keys, and nothing that needs a conversion."""
+    if not levels:
+        raise RecursionError
+    kind = type(value)
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                return False
+            if type(item) not in _plain_types and not _is_plain(item, levels - 1):
+                return False
+        return True
+    if kind is list or kind is tuple:
+        if _plain_types.issuperset(map(type, value)):
+            return True
+        return all(_is_plain(item, levels - 1) for item in value)
+    return kind in _plain_types
+
+
+def _plain(value: Any, path: str) -> Any:
+    """Decoded data with text for keys and times; refuses numbers that JSON has no word for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(
+            f"the number at {path or 'the top'} is {value}, and JSON has no such number; use "
+            "None, or put it into a numpy array"
+        )
+    if isinstance(value, datetime.datetime):
+        return msgspec.to_builtins(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    made = {
+        _key(key): _plain(item, f"{path}.{key}" if path else f"{key}")
+        for key, item in value.items()
+    }
+    if len(made) < len(value):
+        raise ValueError(f"two keys in {path or 'the top'} are the same as text")
+    return made
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    (text,) = msgspec.to_builtins({key: None}, str_keys=True)
+    return str(text)
+
+
+def _values(request: Request) -> JSON:
+    return {"args": request.args, "kwargs": request.kwargs, "timeout": request.timeout}
 
 
 def _tag(value: Any) -> Any:
     """msgspec would send bytes as bare base64, not to be told from text."""
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, float):
+        return _plain(value, "")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, dict):
-        return {key: _tag(item) for key, item in value.items()}
+        made = {_key(key): _tag(item) for key, item in value.items()}
+        return {"$plain": made} if len(made) == 1 and made.keys() <= _TAGS else made
     if isinstance(value, (list, tuple)):
         return [_tag(item) for item in value]
-    return value
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        data = base64.b64encode(value.tobytes()).decode()
+        return {"$array": {"dtype": _dtype_of(value), "shape": value.shape, "data": data}}
+    return _tag(_plain(_unpacker.decode(_packer.encode(value)), ""))
 
 
 def _untag(value: Any) -> Any:
@@ -232,6 +360,8 @@ def _untag(value: Any) -> Any:
     if value.keys() == {"$array"}:
         tag = msgspec.convert(value["$array"], _Array)
         return _array(tag.dtype, tag.shape, base64.b64decode(tag.data, validate=True))
+    if value.keys() == {"$plain"}:
+        value = msgspec.convert(value["$plain"], JSON)
     return {key: _untag(item) for key, item in value.items()}
 
 
@@ -241,33 +371,18 @@ class _Array(msgspec.Struct, forbid_unknown_fields=True):
     data: str
 
 
-# A float in msgpack whose exponent is all ones. A hit may be other bytes, so it is looked at again.
-_MAYBE_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|\xca[\x7f\xff][\x80-\xff]")
+# numpy's array type joins when the first one is packed.
+_plain_types: set[type] = {type(None), bool, int, float, str, bytes}
 
-
-def _not_finite(value: Any, path: str) -> str:
-    if isinstance(value, float):
-        return "" if math.isfinite(value) else path or "the top"
-    items: Any = ()
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    return next(filter(None, (_not_finite(item, f"{path}.{key}") for key, item in items)), "")
-
-
-def _refuse_not_finite(request: Request) -> None:
-    timeout = request.timeout
-    path = _not_finite([request.args, request.kwargs, timeout], "")
-    if path:
-        raise ProtocolError(
-            f"a request has a number that is not finite at {path}: JSON has no NaN or infinity; "
-            "send such numbers in a numpy array"
-        )
-
+# A float in msgpack whose exponent is all ones; the 32-bit kind comes only from strangers. A hit
+# may be other bytes, so it is looked at again. Each has one fixed first byte, which re finds fast.
+_maybe_not_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
+_maybe_not_finite_32 = re.compile(rb"\xca[\x7f\xff][\x80-\xff]").search
+# JSON sets no limit to integers; msgpack, and so the rest of the way, does.
+_maybe_too_long = re.compile(rb"[0-9]{19}").search
 
 _packer = msgspec.msgpack.Encoder(enc_hook=_pack_other)
 _unpacker = msgspec.msgpack.Decoder(ext_hook=_unpack_ext)
 _requests = msgspec.msgpack.Decoder(Request, ext_hook=_unpack_ext)
 _replies = msgspec.msgpack.Decoder(Reply)
-_jsoner = msgspec.json.Encoder(enc_hook=_json_other)
+_jsoner = msgspec.json.Encoder(enc_hook=_pack_other)

@@ -1,15 +1,16 @@
 """Where users call from: sync code, a running event loop, several threads, a notebook."""
 
 import asyncio
+import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import nbclient
-import nbformat
 import pytest
 
-from rayfine_env import aload_env, list_active_environments, load_env
+from rayfine_env import SyncSession, aload_env, list_active_environments, load_env
 
 GREETER = """
 import os
@@ -78,9 +79,16 @@ def test_threads_share_a_handle(greeter: str, mode: str) -> None:
 
 
 def test_threads_with_a_session_each(greeter: str, mode: str) -> None:
-    with load_env(greeter, mode=mode) as env, ThreadPoolExecutor(4) as pool:
-        said = pool.map(lambda session: session.hello(name=session.id), env.sessions(4))
-        assert len(set(said)) == 4
+    with load_env(greeter, mode=mode) as env:
+
+        def greet(session: SyncSession[Any, Any, Any]) -> tuple[str, str]:
+            with session:
+                return session.hello(), session.id
+
+        with ThreadPoolExecutor(4) as pool:
+            said, ids = zip(*pool.map(greet, env.sessions(4)), strict=True)
+    assert set(said) == {"Hello, World!"}
+    assert len(set(ids)) == 4
 
 
 def test_threads_with_an_environment_each(greeter: str) -> None:
@@ -94,9 +102,18 @@ def test_threads_with_an_environment_each(greeter: str) -> None:
 
 
 def test_notebook(greeter: str) -> None:
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
-    where = {"metadata": {"path": str(Path(greeter).parent)}}
-    client = nbclient.NotebookClient(notebook, kernel_name="python3", resources=where)
-    client.execute()
-    told = [output["text"] for cell in notebook.cells for output in cell.outputs]
+    file = Path(greeter).with_name("greeting.ipynb")
+    about: dict[str, Any] = {
+        "cell_type": "code",
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
+    cells = [{**about, "id": f"cell{i}", "source": source} for i, source in enumerate(CELLS)]
+    document = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}
+    file.write_text(json.dumps(document))
+    jupyter = Path(sys.executable).with_name("jupyter-execute")
+    subprocess.run([jupyter, "--inplace", file], cwd=file.parent, check=True, capture_output=True)
+    executed = json.loads(file.read_text())["cells"]
+    told = ["".join(output["text"]) for cell in executed for output in cell["outputs"]]
     assert told == ["Moin, cell!\n", "Hello, await!\n", "Hello, with!\n", "Moin, World!\n"]

@@ -13,7 +13,7 @@ from .environment import Environment, Kind, Mark, mark_of
 from .models import Observation, State
 from .schema import Signature, TypeOf, summary
 
-GYM = ("reset", "step", "state", "close")
+GYM = ("reset", "step", "state", "close", "snapshot", "restore")
 
 
 @dataclass(frozen=True)

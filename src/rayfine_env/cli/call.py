@@ -33,11 +33,11 @@ def call(
     variables: tuple[str, ...],
     **target: Any,
 ) -> None:
-    """Call METHOD of TARGET in a session of its own and print what it returns.
+    """Call a method and print what it returns.
 
-    A VALUE that is JSON is taken as JSON, any other as text: n=3, on=true, name=Ada,
-    digits='"123"', item='{"id": 7}'. METHOD may also be reset, state or step; step takes the
-    fields of its action, or action=JSON.
+    The call has a session of its own. A VALUE that is JSON is taken as JSON, any other as text:
+    n=3, on=true, name=Ada, digits='"123"', item='{"id": 7}'. METHOD may also be reset, state or
+    step; step takes the fields of its action, or action=JSON.
     """
     kwargs, settings = values(arguments), pairs(variables)
     with open_env(**target) as env:

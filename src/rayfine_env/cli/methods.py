@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def methods(output: Output, /, **target: Any) -> None:
-    """List what can be called on TARGET: signature, kind and description."""
+    """List what can be called, and with what."""
     with open_env(**target) as env:
         document = env._description.document
     rows = [*_episode_rows(document), *map(_row, document["methods"])]

@@ -8,30 +8,30 @@ if TYPE_CHECKING:
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HEIGHT = 8
+_MARGIN = 9
 
 
 def reward_plot(rewards: list[float], width: int) -> "Text":
     """Each column is the mean of its episodes; the dots are the mean of all so far."""
     from rich.text import Text
 
-    low, high = min(rewards), max(rewards)
-    margin = max(len(f"{low:.3g}"), len(f"{high:.3g}"))
-    columns = max(1, min(len(rewards), width - margin - 3))
+    columns = max(1, min(len(rewards), width - _MARGIN - 2))
     bars = _columns(rewards, columns)
+    low, high = min(bars), max(bars)
     means = [total / count for count, total in enumerate(accumulate(rewards), 1)]
     line = [_level(mean, low, high) // 8 for mean in _columns(means, columns)]
     levels = [_level(bar, low, high) + 1 for bar in bars]
     text = Text()
     for row in reversed(range(_HEIGHT)):
         label = {_HEIGHT - 1: f"{high:.3g}", 0: f"{low:.3g}"}.get(row, "")
-        text.append(f"{label:>{margin}} ┤")
+        text.append(f"{label:>{_MARGIN}} ┤")
         for level, mean in zip(levels, line, strict=True):
             if mean == row:
                 text.append("•", style="bold yellow")
             else:
                 text.append(_BLOCKS[min(max(level - 8 * row, 0), 8)], style="cyan")
         text.append("\n")
-    text.append(f"{'':>{margin}}  ")
+    text.append(f"{'':>{_MARGIN}}  ")
     text.append("█", style="cyan").append(f" reward of {len(rewards)} episodes  ")
     return text.append("•", style="bold yellow").append(" running mean")
 
@@ -45,4 +45,5 @@ def _columns(values: list[float], columns: int) -> list[float]:
 def _level(value: float, low: float, high: float) -> int:
     """Which eighth of a row the value reaches, from the lowest to the highest."""
     most = 8 * _HEIGHT - 1
-    return round((value - low) / (high - low) * most) if high > low else most // 2
+    share = (value - low) / (high - low) if high > low else 0.5
+    return round(min(max(share, 0), 1) * most)

@@ -30,15 +30,17 @@ _PLAYED = (
 
 @click.command()
 @target_options
-@click.option("--episodes", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option("--episodes", type=click.IntRange(min=1), metavar="N", default=10, show_default=True)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
+    metavar="N",
     help="Of the first episode; each further one adds 1.  [default: drawn and told]",
 )
 @click.option(
     "--max-steps",
     type=click.IntRange(min=1),
+    metavar="N",
     default=10,
     show_default=True,
     help="Cut an episode short here, as truncated: not every environment ends by itself.",
@@ -46,6 +48,7 @@ _PLAYED = (
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 256),
+    metavar="N",
     default=4,
     show_default=True,
     help="How many sessions play at once.",
@@ -68,7 +71,7 @@ def run(
     out: Path | None,
     **target: Any,
 ) -> int:
-    """Play episodes on TARGET with random actions and keep every step.
+    """Play episodes with random actions and keep every step.
 
     Actions are drawn from the action's JSON Schema. Each line of episodes.jsonl is one episode:
     its seed, first observation, steps, total reward and error. An episode that failed has no
@@ -78,9 +81,9 @@ def run(
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     folder = out or Path("runs") / _folder_name(target["target"])
-    tally = Tally()
     with open_env(**target) as env, _trajectories(output, folder) as file:
         team = players(env, Rules.of(env, seed, max_steps), min(concurrency, episodes))
+        tally = Tally()
         with _progress(output, episodes) as advance:
             for episode in play_all(team, episodes):
                 file.write(_line(episode))

@@ -30,6 +30,7 @@ _VARIABLES = {
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
+    metavar="N",
     help="0 takes a free one.  [default: the project file's, else 8000]",
 )
 @click.option(
@@ -64,7 +65,9 @@ _VARIABLES = {
 @click.option(
     "--require-session", is_flag=True, help="Refuse plain HTTP requests that name no session."
 )
-@click.option("--capacity", type=click.IntRange(min=1), help="How many sessions at once.")
+@click.option(
+    "--capacity", type=click.IntRange(min=1), metavar="N", help="How many sessions at once."
+)
 @json_option
 @click.pass_obj
 def serve(
@@ -81,11 +84,12 @@ def serve(
     require_session: bool,
     capacity: int | None,
 ) -> None:
-    """Serve the environment at PATH over HTTP, WebSocket and our own framing.
+    """Serve an environment on a port or Unix socket.
 
-    Over TCP a token is needed. Without --token and --no-auth, a server on this machine's own
-    address makes one and shows it once. Others can read a command line: give tokens by the
-    environment instead.
+    PATH is a directory with env.py, a .py file, package.module, module:Class or the name of a
+    bundled environment. Over TCP a token is needed: without --token and --no-auth, a server on
+    this machine's own address makes one and shows it once. Others can read a command line: give
+    tokens by the environment instead.
     """
     from ..server.roles import Role
     from ..server.serve import ServeOptions
@@ -103,7 +107,7 @@ def serve(
     options = ServeOptions(
         target=path,
         host=host,
-        port=_project_port(path) if port is None else port,
+        port=default_port(path) if port is None else port,
         uds=uds.absolute() if uds else None,
         tokens=tokens,
         no_auth=no_auth,
@@ -141,7 +145,7 @@ def _make_token(host: str, tokens: "dict[str, Role]") -> str:
     return made
 
 
-def _project_port(target: str) -> int:
+def default_port(target: str) -> int:
     from ..authoring.load import split_target
     from ..authoring.project import read_project
 

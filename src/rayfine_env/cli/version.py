@@ -12,7 +12,7 @@ from .output import Output, json_option
 @json_option
 @click.pass_obj
 def version(output: Output) -> None:
-    """Print the versions of rayfine, Python and the platform."""
+    """Say what is installed here."""
     found = {
         "rayfine": __version__,
         "python": platform.python_version(),

@@ -27,6 +27,14 @@ class Description:
             if m["kind"] == "tool"
         ]
 
+    @property
+    def limits(self) -> dict[str, float | None]:
+        """The server's own deadline for each op: well past it no answer is to be expected."""
+        said = self.document.get("timeouts") or {}
+        call = said.get("call")
+        named = {"reset": said.get("reset"), "step": said.get("step")}
+        return {**named, "call": call, "tool": call, "state": call}
+
     def op_of(self, name: str) -> str:
         """Tools go by their own op, which agents may use."""
         return "tool" if self._kinds.get(name) == "tool" else "call"

@@ -39,9 +39,13 @@ class Protocol(Generic[ActT, ObsT, StateT]):
     """Makes requests and reads replies for one handle on one session."""
 
     def __init__(
-        self, types: tuple[Any, Any, Any] = (Any, Any, Any), timeout: float | None = None
+        self,
+        types: tuple[Any, Any, Any] = (Any, Any, Any),
+        timeout: float | None = None,
+        limits: dict[str, float | None] | None = None,
     ) -> None:
         self._timeout = timeout
+        self._limits = limits or {}
         self._observation = types[1]
         self._observations = TypeOf(types[1], "the observation")
         self._states = TypeOf(types[2], "the state")
@@ -66,6 +70,8 @@ class Protocol(Generic[ActT, ObsT, StateT]):
         if self._generation != _born:
             self._restart_ids()
         limit = self._timeout if timeout is None else timeout
+        if limit is None:
+            limit = self._limits.get(op)
         return Request(op, next(self._ids), name, list(args), kwargs or {}, limit)
 
     def renumber(self, request: Request) -> None:

@@ -25,7 +25,9 @@ class Session(Generic[ActT, ObsT, StateT]):
     ) -> None:
         self._transport = transport
         self._description = description
-        self._protocol: Protocol[ActT, ObsT, StateT] = Protocol(types, timeout)
+        self._types = types
+        self._timeout = timeout
+        self._protocol: Protocol[ActT, ObsT, StateT] = Protocol(types, timeout, description.limits)
 
     @property
     def id(self) -> str:
@@ -85,6 +87,21 @@ class Session(Generic[ActT, ObsT, StateT]):
         request = self._protocol.request("tool", name, (), arguments, timeout)
         return self._protocol.value(await self._ask(request))
 
+    async def fork(self, n: int = 1) -> list["Session[ActT, ObsT, StateT]"]:
+        """n sessions that go on from this very state, independent of it and of each other."""
+        reply = await self._ask(self._protocol.request("fork", args=(n,)))
+        return [self._other(id) for id in self._protocol.value(reply)]
+
+    async def snapshot(self) -> JSON:
+        """The state as plain data, where the environment's author wrote a `snapshot`."""
+        found: JSON = self._protocol.value(await self._ask(self._protocol.request("snapshot")))
+        return found
+
+    async def restore(self, snapshot: JSON) -> None:
+        """Go back to a snapshot, in this or in another session."""
+        request = self._protocol.request("restore", args=(snapshot,))
+        self._protocol.value(await self._ask(request))
+
     async def list_methods(self) -> list[str]:
         """The names of everything that can be called."""
         return self._description.method_names
@@ -102,6 +119,11 @@ class Session(Generic[ActT, ObsT, StateT]):
             return False
         return True
 
+    async def detach(self) -> str:
+        """Let go of the session without ending it; `attach` takes it up again within its grace."""
+        await self._transport.close()
+        return self.id
+
     async def close(self) -> None:
         """End the session."""
         try:
@@ -109,6 +131,10 @@ class Session(Generic[ActT, ObsT, StateT]):
             self._protocol.value(reply)
         finally:
             await self._transport.close()
+
+    def _other(self, id: str) -> "Session[ActT, ObsT, StateT]":
+        transport = self._transport.another(id)
+        return Session(transport, self._description, self._types, self._timeout)
 
     async def _ask(self, request: Request) -> Reply:
         return await self._transport.ask(request)

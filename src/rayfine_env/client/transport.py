@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from ..errors import InfraError, RayfineError, Timeout
-from ..wire import Reply, Request, decode_reply, encode, frame
+from ..wire import Reply, Request, decode_reply, encode, encode_json, frame
 from .address import Address
 from .protocol import Frames, Handshake, generation
 
@@ -29,6 +29,7 @@ class Transport(Protocol):
     session: str
 
     def ask(self, request: Request) -> Reply: ...
+    def another(self, session: str) -> "Transport": ...
     def close(self) -> None: ...
 
 
@@ -38,6 +39,7 @@ class AsyncTransport(Protocol):
     session: str
 
     async def ask(self, request: Request) -> Reply: ...
+    def another(self, session: str) -> "AsyncTransport": ...
     async def close(self) -> None: ...
 
 
@@ -124,10 +126,11 @@ class Socket:
 
     def _take_back(self, request: Request) -> None:
         """The caller was interrupted: tell the server, and start afresh on the next call."""
-        if self._sock is not None:
-            with contextlib.suppress(OSError):
-                self._sock.sendall(frame(Request("cancel", args=[request.id])))
+        take_back(self._address, self.session, request.id)
         self._drop()
+
+    def another(self, session: str) -> "Socket":
+        return Socket(self._address, session)
 
     def _drop(self) -> None:
         if self._sock is not None:
@@ -246,8 +249,11 @@ class AsyncSocket(asyncio.Protocol):
             self._transport.write(data)
 
     def _take_back(self, request: Request) -> None:
-        if self._transport is not None:
-            self._transport.write(frame(Request("cancel", args=[request.id])))
+        work = (take_back, self._address, self.session, request.id)
+        asyncio.get_running_loop().run_in_executor(None, *work)
+
+    def another(self, session: str) -> "AsyncSocket":
+        return AsyncSocket(self._address, session)
 
     async def close(self) -> None:
         if self._transport is not None:
@@ -283,6 +289,9 @@ class InProcess(_InProcess):
             self._take_back(request)
             raise
 
+    def another(self, session: str) -> "InProcess":
+        return InProcess(self._handle, self._loop, session)
+
     def close(self) -> None:
         """Nothing is held: the session belongs to its server."""
 
@@ -297,8 +306,22 @@ class AsyncInProcess(_InProcess):
             self._take_back(request)
             raise
 
+    def another(self, session: str) -> "AsyncInProcess":
+        return AsyncInProcess(self._handle, self._loop, session)
+
     async def close(self) -> None:
         """Nothing is held: the session belongs to its server."""
+
+
+def take_back(address: Address, session: str, id: int | str) -> None:
+    """Cancel a call by a connection of its own: the call's own is not read while it runs."""
+    body = encode_json({"request_id": id})
+    headers = {**address.headers(), "X-Session-Id": session, "Content-Length": len(body)}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    # Who cancels has given up on the answer already; a server that is gone has cancelled it too.
+    with contextlib.suppress(OSError), address.connect() as sock:
+        sock.sendall(f"POST /cancel HTTP/1.1\r\n{head}\r\n".encode() + body)
+        sock.recv(4096)
 
 
 def _gone(address: Address, exc: BaseException) -> InfraError:

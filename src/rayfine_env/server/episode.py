@@ -38,6 +38,18 @@ class Episode:
         self.done = result["terminated"] or result["truncated"]
         return result
 
+    def snapshot(self) -> JSON:
+        return {"id": self.id, "steps": self.steps, "done": self.done}
+
+    @classmethod
+    def restored(cls, project: Project, picture: JSON | None) -> "Episode | None":
+        """The episode that a snapshot saw; its time limit begins anew."""
+        if picture is None:
+            return None
+        episode = cls(project, picture["id"])
+        episode.steps, episode.done = picture["steps"], picture["done"]
+        return episode
+
     @property
     def state(self) -> State:
         return State(episode_id=self.id, step_count=self.steps)

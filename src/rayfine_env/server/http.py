@@ -31,6 +31,7 @@ class HTTPFace:
             Route("/setup", self._endpoint(self._setup), methods=["POST"]),
             Route("/reset", self._endpoint(self._reset, _as_step), methods=["POST"]),
             Route("/step", self._endpoint(self._step, _as_step), methods=["POST"]),
+            Route("/cancel", self._endpoint(self._cancel), methods=["POST"]),
             Route("/state", self._endpoint(self._state), methods=["GET"]),
             Route("/call", self._endpoint(self._call), methods=["POST"]),
             Route("/tools/{name}", self._endpoint(self._tool), methods=["POST"]),
@@ -85,6 +86,10 @@ class HTTPFace:
         _refuse_unknown(body, known)
         timeout = _seconds(body.get("timeout_s"))
         return Request("step", id=_id(body), args=[body["action"]], timeout=timeout)
+
+    def _cancel(self, body: JSON, http: HTTPRequest) -> Request:
+        _refuse_unknown(body, {"request_id"})
+        return Request("cancel", args=[_id(body)])
 
     def _state(self, body: JSON, http: HTTPRequest) -> Request:
         return Request("state")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import InfraError, RayfineError
+from ..errors import InfraError, RayfineError, SessionLost
 from ..wire import FRAME, Reply, Request, decode_reply, frame
 from .roles import Role
 from .slots import Slots
@@ -18,24 +18,29 @@ from .worker import Knock
 
 
 class Member:
-    """One worker and the session it has, as the front knows it."""
+    """A worker process: its door, its connections, and what it is doing."""
 
     def __init__(self, slots: Slots, index: int) -> None:
-        self.id = ""
         self.slot = slots.slot(index)
         self.slot.clear()
         self.door, self.inner_door = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.door.setblocking(False)
-        self.pidfd = -1
         self.pid = 0
+        self.dying = False
+        self.seats: dict[str, Seat] = {}
+        self.twins: list[Member] = []
+        """Forks of its session that were promised a place and have not said their first word."""
         self.forked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.inlets: dict[Role, Inlet] = {}
+        self._pidfd = -1
         self._streams: dict[int, socket.socket] = {}
+        self._inlets: dict[tuple[str, Role], Inlet] = {}
         self._opened = 0
-        self.held = 0
-        self.held_streams: set[int] = set()
-        self.expiry: asyncio.TimerHandle | None = None
-        self.dead = False
+
+    def began(self, pid: int, pidfd: int) -> None:
+        self.pid, self._pidfd = pid, pidfd
+        self.inner_door.close()
+        if not self.forked.done():
+            self.forked.set_result(None)
 
     def knock(self, knock: Knock, *fds: int) -> None:
         try:
@@ -43,9 +48,9 @@ class Member:
         except OSError as exc:
             raise InfraError(f"the session's process takes no more connections: {exc}") from exc
 
-    def give_stream(self, sock: socket.socket, role: Role, rest: bytes) -> int:
+    def give_stream(self, id: str, sock: socket.socket, role: Role, rest: bytes) -> int:
         """Pass a connection on; a duplicate stays here, to answer on when the worker cannot."""
-        self.knock(Knock("stream", role=role.value, rest=rest), sock.fileno())
+        self.knock(Knock("stream", id, role.value, rest), sock.fileno())
         self._opened += 1
         self._streams[self._opened] = sock
         return self._opened
@@ -55,14 +60,26 @@ class Member:
         if sock is not None:
             sock.close()
 
-    async def inlet(self, role: Role) -> "Inlet":
-        """The front's own stream into the session, one a role."""
-        if role not in self.inlets:
+    async def inlet(self, id: str, role: Role) -> "Inlet":
+        """The front's own stream into a session, one a role."""
+        if (id, role) not in self._inlets:
             ours, theirs = socket.socketpair()
             loop = asyncio.get_running_loop()
-            _, self.inlets[role] = await loop.create_unix_connection(Inlet, sock=ours)
-            self.give_stream(theirs, role, b"")
-        return self.inlets[role]
+            _, inlet = await loop.create_unix_connection(Inlet, sock=ours)
+            self._inlets[id, role] = inlet
+            self.give_stream(id, theirs, role, b"")
+        return self._inlets[id, role]
+
+    def drop_inlets(self, id: str) -> None:
+        for key in [key for key in self._inlets if key[0] == id]:
+            self._inlets.pop(key).fail(SessionLost("this session was closed"))
+
+    def at_work_on(self, request: int | str) -> bool:
+        running = self.slot.running()
+        if running is None:
+            return False
+        heads = (inlet.head for inlet in self._inlets.values())
+        return running.request == request or request in heads
 
     def answer_all(self, exc: RayfineError) -> None:
         """Answer for a worker that is gone: the call it was in gets `exc`, and all lines end."""
@@ -74,23 +91,47 @@ class Member:
                     sock.send(frame(Reply.from_error(running.request, exc)))
                 sock.shutdown(socket.SHUT_RDWR)
             self.forget_stream(number)
-        for inlet in self.inlets.values():
+        for inlet in self._inlets.values():
             inlet.fail(exc)
+        self._inlets.clear()
+
+    def kill(self) -> None:
+        self.dying = True
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def bury(self) -> None:
         """Close what is left of a worker that has ended."""
-        self.dead = True
-        if not self.forked.done():
-            self.forked.set_result(None)
         asyncio.get_running_loop().remove_reader(self.door)
         self.door.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
+        self.inner_door.close()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+        if not self.forked.done():
+            self.forked.set_exception(InfraError("the session's process ended before it began"))
 
-    def kill(self) -> None:
-        with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+class Seat:
+    """A session's place: which worker has it, who holds it, and when it is given up."""
+
+    def __init__(self, id: str, member: Member) -> None:
+        self.id = id
+        self.member = member
+        self.held = 0
+        self.streams: set[int] = set()
+        self.expiry: asyncio.TimerHandle | None = None
+
+    def keep(self) -> None:
+        if self.expiry is not None:
+            self.expiry.cancel()
+            self.expiry = None
+
+    @property
+    def name(self) -> str:
+        """The public half of the id; the other half is the secret that opens it."""
+        return self.id.partition("-")[0]
 
 
 class Inlet(asyncio.Protocol):
@@ -110,9 +151,10 @@ class Inlet(asyncio.Protocol):
         self._transport.write(frame(request))
         return future
 
-    def running(self, id: int | str) -> bool:
-        """Whether that request is the one at the head of the line."""
-        return bool(self._waiting) and self._waiting[0][0] == id
+    @property
+    def head(self) -> int | str | None:
+        """The request that is being worked on, if any is."""
+        return self._waiting[0][0] if self._waiting else None
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

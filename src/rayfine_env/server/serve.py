@@ -1,5 +1,6 @@
 """Serves one environment: picks what runs its sessions, then the front that speaks for them."""
 
+import os
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 from ..authoring.load import load, project_of
 from ..authoring.project import DeployConfig, Isolation, Project
 from ..errors import ConfigError
+from .admission import default_capacity
 from .guard import guard_for
 from .roles import Role
 from .sessions import Handler, Sessions
@@ -49,13 +51,18 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> None:
 
 def _sessions(options: ServeOptions, project: Project) -> Handler:
     isolation = options.isolation or project.isolation
-    if isolation == "session":
-        return Workers(
-            options.target, project, options.variables, options.capacity, options.queue_seconds
-        )
     if isolation == "thread":
         return Sessions(load(options.target, options.variables), capacity=options.capacity)
-    raise ConfigError(f"isolation {isolation!r} is not to be had here")
+    if isolation == "sandbox":
+        raise ConfigError(f"isolation {isolation!r} is not to be had here")
+    return Workers(
+        options.target,
+        project,
+        options.variables,
+        capacity=options.capacity or project.capacity or default_capacity(),
+        queue_seconds=options.queue_seconds,
+        packed=(os.cpu_count() or 1) if isolation == "worker" else 0,
+    )
 
 
 def _limit(deploy: DeployConfig) -> None:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..authoring.contract import Method
@@ -14,6 +15,7 @@ from ..errors import (
     NotFound,
     ProtocolError,
     RayfineError,
+    Unsupported,
     boundary,
 )
 from ..wire import Failure, Reply, Request
@@ -25,8 +27,29 @@ _KEPT_BYTES = 16 * 1024 * 1024
 _STANDARD_RESET = ("seed", "episode_id")
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What a call took: seconds of CPU, of time and in line, and the process's peak memory."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+    queue: float = 0.0
+    peak: int = 0
+
+    def document(self) -> JSON:
+        return {
+            "cpu_s": self.cpu,
+            "wall_s": self.wall,
+            "queue_s": self.queue,
+            "peak_memory_bytes": self.peak,
+        }
+
+
 class Runner(Protocol):
     """Runs author code, sync or async, within a deadline."""
+
+    usage: Usage
+    """Of the last call."""
 
     async def run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any: ...
 
@@ -76,7 +99,9 @@ class Session:
             raise ActionError(f"setup() takes text variables; {bad[0]!r} is not text", field=bad[0])
         await self.close()
         if request.kwargs:
-            self._loaded = await self._run("importing", self._limits.construct_, self._again(request))
+            self._loaded = await self._run(
+                "importing", self._limits.construct_, self._again(request)
+            )
             self._contract = self._loaded.contract
         await self._live(request)
 
@@ -95,7 +120,7 @@ class Session:
         env = await self._live(request)
         value = await self._author("reset", request, lambda: env.reset(*args, **kwargs))
         self._episode = Episode(self._loaded.project, request.kwargs.get("episode_id"))
-        return as_result(value, f"{self._contract.name}.reset")
+        return self._accounted(as_result(value, f"{self._contract.name}.reset"))
 
     def _takes(self, name: str) -> bool:
         signature = self._contract.reset
@@ -117,7 +142,12 @@ class Session:
         self._episode.check_may_step()
         typed = self._contract.action.validate(action)
         value = await self._author("step", request, lambda: env.step(typed))
-        return self._episode.after_step(as_result(value, f"{self._contract.name}.step"))
+        result = self._episode.after_step(as_result(value, f"{self._contract.name}.step"))
+        return self._accounted(result)
+
+    def _accounted(self, result: JSON) -> JSON:
+        result["usage"] = self._runner.usage.document()
+        return result
 
     async def _step_many(self, request: Request, role: Role) -> list[JSON]:
         """Steps in order; each entry is a result or a failure, and one does not spoil the rest."""
@@ -151,6 +181,33 @@ class Session:
 
     async def _describe(self, request: Request, role: Role) -> JSON:
         return shown_to(role, document_of(self._loaded))
+
+    async def _snapshot(self, request: Request, role: Role) -> JSON:
+        """The author's own picture of its state, with where the episode stands."""
+        env = await self._live(request)
+        take = self._hook(env, "snapshot")
+        data = await self._author("snapshot", request, take)
+        return {"env": data, "episode": self._episode.snapshot() if self._episode else None}
+
+    async def _restore(self, request: Request, role: Role) -> None:
+        env = await self._live(request)
+        restore = self._hook(env, "restore")
+        picture = request.args[0] if request.args else None
+        if not isinstance(picture, dict) or picture.keys() != {"env", "episode"}:
+            raise ActionError("restore takes what snapshot returned")
+        await self._author("restore", request, lambda: restore(picture["env"]))
+        self._episode = Episode.restored(self._loaded.project, picture["episode"])
+
+    def _hook(self, env: Any, name: str) -> Callable[..., Any]:
+        found: Callable[..., Any] | None = getattr(env, name, None)
+        if found is None:
+            raise Unsupported(f"{self._contract.name} has no {name}(); only its author can add one")
+        return found
+
+    def rename(self, id: str) -> None:
+        """A fork goes on under a name of its own; replies to the original's callers are not its."""
+        self.id = id
+        self._replies = _Replies()
 
     async def _ping(self, request: Request, role: Role) -> str:
         return self.id
@@ -196,6 +253,8 @@ OPS: dict[str, Callable[[Session, Request, Role], Awaitable[Any]]] = {
     "state": Session._state,
     "call": Session._call,
     "tool": Session._tool,
+    "snapshot": Session._snapshot,
+    "restore": Session._restore,
     "describe": Session._describe,
     "ping": Session._ping,
     "close": Session._close,

@@ -10,7 +10,7 @@ from ..authoring.load import Loaded
 from ..authoring.project import Project
 from ..errors import ActionError, Cancelled, CapacityError, RayfineError, SessionLost
 from ..wire import Reply, Request
-from .metrics import Metrics
+from .metrics import Metrics, Totals
 from .roles import STARTS, Role, check_role
 from .session import OPS, Session
 from .stream import StreamProtocol
@@ -30,7 +30,9 @@ class Handler(Protocol):
     async def open(self) -> str: ...
     def attach(self, id: str) -> None: ...
     def detach(self, id: str) -> None: ...
-    def take(self, id: str, role: Role, wire: asyncio.Transport, hello: bytes, rest: bytes) -> None: ...
+    def take(
+        self, id: str, role: Role, wire: asyncio.Transport, hello: bytes, rest: bytes
+    ) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -53,11 +55,19 @@ class Sessions:
     def __init__(self, loaded: Loaded, *, capacity: int | None = None) -> None:
         self.loaded = loaded
         self.project = loaded.project
-        self.metrics = Metrics(lambda: len(self._seats))
+        self.metrics = Metrics(self)
         self._capacity = capacity or loaded.project.capacity or 1000
         self._seats: dict[str, _Seat] = {}
         self._default: str | None = None
         self._ending: set[asyncio.Task[None]] = set()
+        self._totals = Totals()
+
+    @property
+    def open_sessions(self) -> int:
+        return len(self._seats)
+
+    def totals(self) -> Totals:
+        return self._totals
 
     def start(self) -> None:
         """Nothing to begin: threads start with their sessions."""
@@ -81,11 +91,13 @@ class Sessions:
         task = asyncio.current_task()
         assert task is not None
         seat.running[request.id] = task
+        seat.runner.arrived = time.perf_counter()
         try:
             async with seat.turn:
                 self._seat(seat.session.id)  # it may have been lost while this call waited
                 self._check_setup(request)
                 reply = await seat.session.perform(request, role)
+                self._totals.add(1, seat.runner.usage.cpu, seat.runner.usage.wall)
         except asyncio.CancelledError:
             if request.id not in seat.taken_back:
                 raise

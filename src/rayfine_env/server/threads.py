@@ -5,11 +5,14 @@ import contextlib
 import ctypes
 import inspect
 import queue
+import resource
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import Timeout
+from .session import Usage
 
 
 class _Stop(BaseException):
@@ -21,10 +24,14 @@ class ThreadRunner:
 
     def __init__(self) -> None:
         self.given_up = False
+        self.arrived = 0.0
+        self.usage = Usage()
+        self._cpu = 0.0
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     async def run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
         done = self._start(call)
         clock = asyncio.timeout(limit)
         try:
@@ -34,21 +41,27 @@ class ThreadRunner:
         except TimeoutError as exc:
             if not clock.expired():
                 raise
+            self._give_up()
             raise Timeout(f"{doing} took longer than its {limit:g} s") from exc
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
         finally:
-            if done.cancelled():
-                self._give_up()
+            wall = time.perf_counter() - started
+            self.usage = Usage(self._cpu, wall, started - self.arrived, _peak_memory())
 
     def _start(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
 
         def work() -> None:
+            cpu = time.thread_time()
             try:
                 outcome = call()
             except BaseException as exc:  # noqa: BLE001 - carried to the waiting side as it is
                 self._tell(loop, done, None, exc)
             else:
+                self._cpu = time.thread_time() - cpu
                 self._tell(loop, done, outcome, None)
 
         if self._thread is None:
@@ -89,3 +102,7 @@ class ThreadRunner:
 
     def end(self) -> None:
         self._calls.put(None)
+
+
+def _peak_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,68 +1,80 @@
-"""A process with one session: a blocking loop over its door and the streams that came through it."""
+"""A process with sessions in it: a blocking loop over its door and the streams that came by it."""
 
 import asyncio
 import contextlib
 import inspect
+import os
+import resource
 import select
 import socket
 import struct
+import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from ..authoring.load import Loaded
-from ..errors import Cancelled, ProtocolError, RayfineError
+from ..errors import ActionError, Cancelled, ProtocolError, RayfineError, Unsupported
 from ..wire import FRAME, Reply, Request, decode_request, frame
-from .roles import Role
-from .session import Session
-from .slots import Slot
+from .forking import Twin, check_forkable, fork_twin, open_descriptors
+from .roles import Role, check_role
+from .session import Session, Usage
+from .slots import Slot, Slots
 
 _SEND_SECONDS = 30
 _READ = 262144
 
 
 class Knock(msgspec.Struct, omit_defaults=True):
-    """What comes through a worker's door: `begin`, a `stream` with its socket, `skip`, `end`."""
+    """What comes through a worker's door. With a descriptor: `stream` (a connection for session
+    `id`) and `twin` (the door of a fork); without: `begin`, `skip`, `end` and `refuse`."""
 
     kind: str
-    id: str | int = ""
+    id: str = ""
     role: str = Role.TRAINER.value
     rest: bytes = b""
+    request: int | str = 0
+    slot: int = -1
+    last: bool = False
+    """With `end`: no session comes after this one."""
 
 
 class Word(msgspec.Struct, omit_defaults=True):
-    """What a worker says through its door: a stream is `gone`, the session is `closed`."""
+    """What a worker says: a stream is `gone`, a session is `closed`, n `fork`s are wanted, and
+    `here` is a fork's first word, with its pidfd."""
 
     kind: str
-    stream: int = 0
+    id: str = ""
+    number: int = 0
 
 
 _knocks = msgspec.msgpack.Decoder(Knock)
 
 
 class Stream:
-    """One connection: of a client of ours, or of the front for the other faces."""
+    """One connection: of a client of ours, or of the front for the faces it speaks itself."""
 
-    def __init__(self, sock: socket.socket, number: int, role: Role, most: int) -> None:
+    def __init__(self, sock: socket.socket, number: int, session: str, role: Role) -> None:
         self.sock = sock
         self.number = number
+        self.session = session
         self.role = role
-        self.buffer = bytearray()
-        self._most = most
+        self._buffer = bytearray()
         sock.setblocking(True)
         # A client that never reads its replies loses its connection, not the session.
         limit = struct.pack("ll", _SEND_SECONDS, 0)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
-    def requests(self, data: bytes) -> list[Request]:
-        buffer = self.buffer
+    def requests(self, data: bytes, most: int) -> list[Request]:
+        buffer = self._buffer
         buffer += data
         found = []
         while len(buffer) >= FRAME.size:
             (size,) = FRAME.unpack_from(buffer)
-            if size > self._most:
-                raise ProtocolError(f"a message of {size} bytes is over {self._most}", status=413)
+            if size > most:
+                raise ProtocolError(f"a message of {size} bytes is over {most}", status=413)
             end = FRAME.size + size
             if len(buffer) < end:
                 break
@@ -72,52 +84,68 @@ class Stream:
 
 
 class Worker:
-    """Serves one session until its door closes."""
+    """Serves its sessions, one call at a time, until its door closes."""
 
-    def __init__(self, loaded: Loaded, slot: Slot, door: socket.socket) -> None:
+    def __init__(self, loaded: Loaded, slots: Slots, slot: int, door: socket.socket) -> None:
         self._loaded = loaded
-        self._slot = slot
-        self._door = door
-        self._runner = DirectRunner(slot)
-        self._session = Session("", loaded, self._runner)
-        self._streams: dict[int, Stream] = {}
-        self._poll = select.epoll()
-        self._poll.register(door, select.EPOLLIN)
+        self._most = loaded.project.max_message_bytes
+        self._slots = slots
+        self._runner = DirectRunner(slots.slot(slot))
+        self._sessions: dict[str, Session] = {}
         self._skipped: set[int | str] = set()
+        self._knocked: list[tuple[Knock, int]] = []
+        self._begin(door)
+        self._own_descriptors = open_descriptors()
+
+    def _begin(self, door: socket.socket) -> None:
+        self._door = door
+        self._streams: dict[int, Stream] = {}
         self._opened = 0
         self._open = True
+        self._inlets = select.epoll()
+        self._inlets.register(door, select.EPOLLIN)
 
     def run(self) -> None:
         while self._open:
-            for fd in self._runner.wait(self._poll):
+            for fd in self._runner.wait(self._inlets):
                 if fd == self._door.fileno():
-                    self._answer_door()
+                    self._hear(self._listen())
                 elif fd in self._streams:
                     self._read(self._streams[fd])
+            while self._knocked:
+                self._hear(self._knocked.pop(0))
 
-    def _answer_door(self) -> None:
+    def _listen(self) -> tuple[Knock, int]:
         data, fds, _, _ = socket.recv_fds(self._door, _READ, 1)
-        if not data:
-            self._open = False
-            return
-        knock = _knocks.decode(data)
+        knock = _knocks.decode(data) if data else Knock("end", last=True)
+        return knock, fds[0] if fds else -1
+
+    def _hear(self, heard: tuple[Knock, int]) -> None:
+        knock, fd = heard
         if knock.kind == "begin":
-            self._session.id = str(knock.id)
+            self._sessions[knock.id] = Session(knock.id, self._loaded, self._runner)
         elif knock.kind == "stream":
-            self._add_stream(socket.socket(fileno=fds[0]), knock)
+            self._add_stream(socket.socket(fileno=fd), knock)
         elif knock.kind == "skip":
-            self._skipped.add(knock.id)
+            self._skipped.add(knock.request)
         elif knock.kind == "end":
-            with contextlib.suppress(RayfineError):
-                drive(self._session.close())
-            self._open = False
+            self._end(knock)
+
+    def _end(self, knock: Knock) -> None:
+        ending = [knock.id] if knock.id else list(self._sessions)
+        for id in ending:
+            if session := self._sessions.pop(id, None):
+                with contextlib.suppress(RayfineError):
+                    drive(session.close())
+        for stream in [s for s in self._streams.values() if s.session in ending]:
+            self._drop(stream)
+        self._open = not knock.last
 
     def _add_stream(self, sock: socket.socket, knock: Knock) -> None:
         self._opened += 1
-        most = self._loaded.project.max_message_bytes
-        stream = Stream(sock, self._opened, Role(knock.role), most)
+        stream = Stream(sock, self._opened, knock.id, Role(knock.role))
         self._streams[sock.fileno()] = stream
-        self._poll.register(sock, select.EPOLLIN)
+        self._inlets.register(sock, select.EPOLLIN)
         if knock.rest:
             self._serve(stream, knock.rest)
 
@@ -132,23 +160,40 @@ class Worker:
             self._drop(stream)
 
     def _serve(self, stream: Stream, data: bytes) -> None:
+        self._runner.arrived = time.perf_counter()
         try:
-            for request in stream.requests(data):
-                self._reply(stream, self._perform(request, stream.role))
+            for request in stream.requests(data, self._most):
+                self._reply(stream, self._perform(request, stream))
         except ProtocolError as exc:
             # Past a broken frame nothing can be paired: say why, then close.
             self._reply(stream, Reply.from_error(0, exc))
             self._drop(stream)
 
-    def _perform(self, request: Request, role: Role) -> Reply:
+    def _perform(self, request: Request, stream: Stream) -> Reply:
+        try:
+            self._check(request, stream.role)
+            if request.op == "fork":
+                return Reply.of(request.id, self._fork(request, stream))
+        except RayfineError as exc:
+            return Reply.from_error(request.id, exc)
+        self._runner.request = request.id
+        session = self._sessions[stream.session]
+        reply: Reply = drive(session.perform(request, stream.role))
+        if request.op == "close" and reply.failure is None:
+            self._say(Word("closed", stream.session))
+        return reply
+
+    def _check(self, request: Request, role: Role) -> None:
         if request.id in self._skipped:
             self._skipped.discard(request.id)
-            return Reply.from_error(request.id, Cancelled(f"{request.op} was cancelled"))
-        self._runner.request = request.id
-        reply = drive(self._session.perform(request, role))
-        if request.op == "close" and reply.failure is None:
-            self._say(Word("closed"))
-        return reply
+            raise Cancelled(f"{request.op} was cancelled by its caller")
+        if request.op == "setup" and request.kwargs and len(self._sessions) > 1:
+            raise ActionError(
+                "setup() with variables needs a session alone in its process: variables of "
+                'packed sessions would mix; use isolation="session"'
+            )
+        if request.op == "fork":
+            check_role(role, request)
 
     def _reply(self, stream: Stream, reply: Reply) -> None:
         try:
@@ -158,33 +203,101 @@ class Worker:
 
     def _drop(self, stream: Stream) -> None:
         if self._streams.pop(stream.sock.fileno(), None) is not None:
-            self._poll.unregister(stream.sock)
+            self._inlets.unregister(stream.sock)
             stream.sock.close()
-            self._say(Word("gone", stream.number))
+            self._say(Word("gone", stream.session, stream.number))
 
     def _say(self, word: Word) -> None:
         # The front is gone when its end is closed; the loop ends on the next look at the door.
         with contextlib.suppress(OSError):
             self._door.send(msgspec.msgpack.encode(word))
 
+    # -- forks of a live session
+
+    def _fork(self, request: Request, stream: Stream) -> list[str]:
+        """Fork this process n times: every fork is a session that goes on from this very state."""
+        count = request.args[0] if request.args else 1
+        if not isinstance(count, int) or not 1 <= count <= 1000:
+            raise ActionError("fork takes a number of sessions from 1 to 1000", field="n")
+        if len(self._sessions) > 1 or self._runner.has_loop:
+            raise Unsupported(
+                "this session shares its process or has an event loop: it cannot be forked; use "
+                'isolation="session" and sync code'
+            )
+        known = {self._door.fileno(), self._inlets.fileno(), *self._streams}
+        check_forkable(self._own_descriptors | known)
+        self._say(Word("fork", stream.session, count))
+        twins = self._await_twins(count)
+        for twin in twins:
+            fork_twin(lambda twin=twin: self._become(twin, stream.session))  # type: ignore[misc]
+        return [twin.id for twin in twins]
+
+    def _await_twins(self, count: int) -> list[Twin]:
+        """The front makes a place for each fork; what else it says meanwhile is heard later."""
+        twins: list[Twin] = []
+        while len(twins) < count:
+            knock, fd = self._listen()
+            if knock.kind == "twin":
+                twins.append(Twin(knock.id, knock.slot, fd))
+            elif knock.kind == "refuse":
+                raise Unsupported(knock.rest.decode())
+            else:
+                self._knocked.append((knock, fd))
+        return twins
+
+    def _become(self, twin: Twin, original: str) -> NoReturn:
+        """In the fork: let go of the original's lines, and serve under the new name."""
+        code = 1
+        try:
+            for stream in self._streams.values():
+                stream.sock.close()
+            self._inlets.close()
+            self._door.close()
+            session = self._sessions.pop(original)
+            session.rename(twin.id)
+            self._sessions = {twin.id: session}
+            self._runner.slot = self._slots.slot(twin.slot)
+            self._knocked.clear()
+            self._begin(socket.socket(fileno=twin.door))
+            pidfd = os.pidfd_open(os.getpid())
+            word = msgspec.msgpack.encode(Word("here", twin.id, os.getpid()))
+            socket.send_fds(self._door, [word], [pidfd])
+            os.close(pidfd)
+            self.run()
+            code = 0
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
 
 class DirectRunner:
     """Runs author code right here; the front reads the deadline from the slot and enforces it."""
 
     def __init__(self, slot: Slot) -> None:
+        self.slot = slot
         self.request: int | str = 0
-        self._slot = slot
+        self.arrived = 0.0
+        self.usage = Usage()
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @property
+    def has_loop(self) -> bool:
+        return self._loop is not None
+
     async def run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
-        self._slot.begin(self.request, limit)
+        slot = self.slot
+        started, cpu = time.perf_counter(), time.process_time()
+        slot.begin(self.request, limit)
         try:
             result = call()
-            if inspect.isawaitable(result):
-                result = self._on_loop(result)
-            return result
+            return self._on_loop(result) if inspect.isawaitable(result) else result
         finally:
-            self._slot.end()
+            slot.end()
+            wall, cpu = time.perf_counter() - started, time.process_time() - cpu
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            self.usage = Usage(cpu, wall, started - self.arrived, peak)
+            slot.account(cpu, wall)
 
     def _on_loop(self, work: Awaitable[Any]) -> Any:
         """Author code that is async gets a loop, which from then on also does the waiting."""

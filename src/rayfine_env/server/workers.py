@@ -1,214 +1,215 @@
-"""The front's side of isolated sessions: opens them, finds them, supervises and answers for them."""
+"""Isolated sessions as the front sees them: opened, found, supervised and answered for."""
 
 import asyncio
-import json
 import logging
 import os
-import resource
 import secrets
 import signal
 import socket
-import subprocess
+import stat
 import time
 from collections import OrderedDict, deque
-from typing import Any
 
 import msgspec
 
 from ..authoring.project import Project
 from ..errors import (
+    JSON,
     Cancelled,
     CapacityError,
     InfraError,
     RayfineError,
     SessionLost,
     Timeout,
-    from_code,
 )
 from ..wire import Reply, Request
-from .member import Member
-from .metrics import Metrics
+from .admission import Admission
+from .member import Member, Seat
+from .metrics import Metrics, Totals
 from .roles import STARTS, Role, check_role, shown_to
 from .session import OPS
 from .slots import Slots
 from .worker import Knock, Word
-from .zygote import News, Order, zygote_command
+from .zygote import News, Order
+from .zygote_line import ZygoteLine
 
 logger = logging.getLogger(__name__)
 _SCAN_SECONDS = 0.02
 _SPARES = 2
 _REMEMBERED = 4096
+_LOG_BYTES = 16 * 1024 * 1024
 _words = msgspec.msgpack.Decoder(Word)
-_news = msgspec.msgpack.Decoder(News)
 
 
 class Workers:
-    """Sessions with a process each. The same interface as Sessions, with the same answers."""
+    """The same interface as Sessions, with the same answers. `packed` sessions share that many
+    processes; else each session has one of its own."""
 
     def __init__(
         self,
         target: str,
         project: Project,
         variables: dict[str, str],
-        capacity: int | None = None,
+        *,
+        capacity: int,
         queue_seconds: float = 10.0,
+        packed: int = 0,
     ) -> None:
-        capacity = capacity or project.capacity or default_capacity()
         self.project = project
-        self.document: dict[str, Any] = {}
-        self.metrics = Metrics(lambda: len(self._members))
-        self._target = target
-        self._variables = variables
-        self._capacity = capacity
+        self.metrics = Metrics(self)
+        self._document: JSON = {}
+        self._packed = packed
+        # Twice the room: a slot is taken again only when its last worker was buried.
         self._slots = Slots(2 * (capacity + _SPARES))
         self._free = deque(range(self._slots.count))
-        self._by_slot: dict[int, Member] = {}
-        self._members: dict[str, Member] = {}
+        self._admission = Admission(capacity, queue_seconds)
+        self._members: dict[int, Member] = {}
+        self._seats: dict[str, Seat] = {}
         self._spares: deque[Member] = deque()
         self._lost: OrderedDict[str, str] = OrderedDict()
         self._default: str | None = None
-        self._queue: deque[asyncio.Future[None]] = deque()
-        self._queue_seconds = queue_seconds
-        self._reserved = 0
-        self._line: socket.socket
-        self._start_zygote()
-
-    # -- the zygote
-
-    def _start_zygote(self) -> None:
-        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        process = subprocess.Popen(
-            zygote_command(self._target, self._slots, theirs.fileno()),
-            stdin=subprocess.PIPE,
-            pass_fds=(self._slots.fd, theirs.fileno()),
-        )
-        theirs.close()
-        self._zygote = process
-        assert process.stdin is not None
-        with process.stdin as stdin:
-            stdin.write(json.dumps(self._variables).encode())
+        self._retired = Totals()
+        self._zygote = ZygoteLine(target, variables, self._slots)
 
     def wait_until_loaded(self) -> None:
-        """Block until the zygote has the environment; what kept it from it is raised here."""
-        data = self._line.recv(1 << 20)
-        if not data:
-            raise InfraError("the environment's process ended while it was loading", phase="start")
-        news = _news.decode(data)
-        if news.kind == "failed":
-            raise from_code(news.failure["code"], news.failure["message"], news.failure["detail"])
-        self.document = news.document
+        self._document = self._zygote.wait_until_loaded()
 
     def start(self) -> None:
         """Begin to listen and to supervise, on the running loop."""
-        self._line.setblocking(False)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._line, self._hear_zygote)
-        loop.call_later(_SCAN_SECONDS, self._scan)
+        self._zygote.listen(self._hear_zygote, self._order_again)
+        self._scan()
         self._top_up()
 
-    def _hear_zygote(self) -> None:
-        data, fds, _, _ = socket.recv_fds(self._line, 1 << 20, 1)
-        if not data:
-            return self._replace_zygote()
-        news = _news.decode(data)
-        member = self._by_slot.get(news.slot)
-        if news.kind == "failed":
-            logger.error("the environment could not be loaded again: %s", news.failure["message"])
-        if member is None:
-            return
-        if news.kind == "forked":
-            member.pid, member.pidfd = news.pid, fds[0]
-            if not member.forked.done():
-                member.forked.set_result(None)
-        elif news.kind == "ended":
-            self._ended(member, news.status)
+    @property
+    def open_sessions(self) -> int:
+        return len(self._seats)
 
-    def _replace_zygote(self) -> None:
-        """The zygote is gone; running sessions do not need it, new ones do."""
-        logger.error("the process that forks sessions has ended; starting another")
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._line)
-        self._line.close()
-        self._zygote.wait()
-        waiting = [m for m in self._by_slot.values() if not m.forked.done()]
-        self._start_zygote()
-        self._line.setblocking(False)
-        loop.add_reader(self._line, self._hear_zygote)
-        for member in waiting:
-            self._order(member)
+    def totals(self) -> Totals:
+        """What all workers have used, the ended ones included."""
+        totals = Totals().add(self._retired.calls, self._retired.cpu, self._retired.wall)
+        for member in self._members.values():
+            totals.add(*member.slot.usage())
+        return totals
 
-    def _order(self, member: Member) -> None:
-        order = msgspec.msgpack.encode(Order(member.slot.index))
-        socket.send_fds(self._line, [order], [member.inner_door.fileno()])
+    # -- workers
 
     def _new_member(self) -> Member:
         if not self._free:
-            raise CapacityError("no slot is free: ended sessions are still being cleared away")
+            raise CapacityError("ended sessions are still being cleared away", retry_after=1.0)
         member = Member(self._slots, self._free.popleft())
-        self._by_slot[member.slot.index] = member
+        self._members[member.slot.index] = member
         asyncio.get_running_loop().add_reader(member.door, self._hear_member, member)
-        self._order(member)
         return member
+
+    def _fork(self) -> Member:
+        member = self._new_member()
+        self._zygote.order(Order("fork", member.slot.index), member.inner_door.fileno())
+        return member
+
+    def _order_again(self) -> None:
+        """A new zygote knows nothing of what the last one was asked for."""
+        for member in self._members.values():
+            if not member.forked.done():
+                self._zygote.order(Order("fork", member.slot.index), member.inner_door.fileno())
 
     def _top_up(self) -> None:
         """Fork ahead of demand, so that opening a session waits for nothing."""
-        while len(self._spares) < _SPARES and len(self._by_slot) < self._capacity + _SPARES:
-            self._spares.append(self._new_member())
+        wanted = min(_SPARES, self._admission.room) if not self._packed else 0
+        while len(self._spares) < wanted and self._free:
+            self._spares.append(self._fork())
+
+    def _choose(self) -> Member:
+        """The worker for a new session: a fresh one, or the emptiest of the packed."""
+        if not self._packed:
+            return self._spares.popleft() if self._spares else self._fork()
+        alive = [member for member in self._members.values() if not member.dying]
+        if len(alive) < self._packed:
+            return self._fork()
+        return min(alive, key=lambda member: len(member.seats))
+
+    def _hear_zygote(self, news: News, fd: int) -> None:
+        member = self._members.get(news.slot)
+        if member is None:
+            return
+        if news.kind == "forked":
+            member.began(news.pid, fd)
+        elif news.kind == "ended":
+            self._bury(member, _obituary(news.status))
+
+    def _hear_member(self, member: Member) -> None:
+        data, fds, _, _ = socket.recv_fds(member.door, 4096, 1)
+        if not data:
+            asyncio.get_running_loop().remove_reader(member.door)
+            return
+        word = _words.decode(data)
+        seat = self._seats.get(word.id)
+        if word.kind == "here":
+            self._adopt(member, word, fds[0])
+        elif seat is None:
+            return
+        elif word.kind == "gone":
+            member.forget_stream(word.number)
+            if word.number in seat.streams:
+                seat.streams.discard(word.number)
+                self.detach(seat.id)
+        elif word.kind == "closed":
+            self._dismiss(seat, "it was closed")
+        elif word.kind == "fork":
+            self._make_room_for_twins(seat, word.number)
+
+    # -- forks of a live session
+
+    def _make_room_for_twins(self, seat: Seat, count: int) -> None:
+        """Promise a place to each fork and hand its door to the session that forks."""
+        if not self._admission.take_now(count) or len(self._free) < count:
+            why = f"there is no room for {count} more sessions"
+            return seat.member.knock(Knock("refuse", rest=why.encode()))
+        self._zygote.order(Order("expect", count=count))
+        for _ in range(count):
+            member = self._new_member()
+            twin = self._take_seat(member)
+            self._begin_grace(twin)
+            seat.member.twins.append(member)
+            knock = Knock("twin", twin.id, slot=member.slot.index)
+            seat.member.knock(knock, member.inner_door.fileno())
+
+    def _adopt(self, member: Member, word: Word, pidfd: int) -> None:
+        self._zygote.order(Order("adopt", member.slot.index, word.number, count=1))
+        for other in self._members.values():
+            if member in other.twins:
+                other.twins.remove(member)
+        member.began(word.number, pidfd)
 
     # -- sessions
 
     async def open(self) -> str:
-        await self._wait_for_room()
+        await self._admission.take()
         try:
-            member = self._spares.popleft() if self._spares else self._new_member()
-            member.id = secrets.token_hex(16)
-            self._members[member.id] = member
-        finally:
-            self._reserved -= 1
+            member = self._choose()
+            seat = self._take_seat(member)
+        except BaseException:
+            self._admission.give_back()
+            raise
         await member.forked
-        member.inner_door.close()
-        if member.dead:
-            raise InfraError("the session's process ended before it began", phase="start")
-        member.knock(Knock("begin", member.id))
+        member.knock(Knock("begin", seat.id))
         self._top_up()
-        return member.id
+        return seat.id
 
-    async def _wait_for_room(self) -> None:
-        """Take a place, in the order of asking; a full house is refused after a while."""
-        if len(self._members) + self._reserved < self._capacity and not self._queue:
-            self._reserved += 1
-            return
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(place)
-        try:
-            await asyncio.wait_for(place, self._queue_seconds)
-        except TimeoutError:
-            raise CapacityError(
-                f"all {self._capacity} sessions are in use and none ended within "
-                f"{self._queue_seconds:g} s; close sessions, or raise `capacity`",
-                retry_after=1.0,
-            ) from None
-        finally:
-            if place in self._queue:
-                self._queue.remove(place)
+    def _take_seat(self, member: Member) -> Seat:
+        seat = Seat(f"{secrets.token_hex(8)}-{secrets.token_hex(16)}", member)
+        member.seats[seat.id] = self._seats[seat.id] = seat
+        return seat
 
-    def _admit(self) -> None:
-        while self._queue and len(self._members) + self._reserved < self._capacity:
-            place = self._queue.popleft()
-            if not place.done():
-                self._reserved += 1
-                place.set_result(None)
-
-    def _find(self, id: str) -> Member:
-        member = self._members.get(id)
-        if member is None:
+    def _find(self, id: str) -> Seat:
+        seat = self._seats.get(id)
+        if seat is None:
             why = self._lost.get(id, "it was closed, expired, or never was")
             raise SessionLost(f"this session is gone: {why}; open a new one, or begin with reset()")
-        return member
+        return seat
 
     async def _default_id(self, request: Request) -> str:
         """One session for clients that name none; a lost one is replaced only by a new start."""
-        lost = self._default is not None and self._default not in self._members
+        lost = self._default is not None and self._default not in self._seats
         if self._default is None or (lost and request.op in STARTS):
             self._default = await self.open()
         return self._default
@@ -219,74 +220,58 @@ class Workers:
         try:
             check_role(role, request)
             if request.op == "describe":
-                return Reply.of(request.id, shown_to(role, self.document))
-            member = self._find(request.session or await self._default_id(request))
+                return Reply.of(request.id, shown_to(role, self._document))
+            seat = self._find(request.session or await self._default_id(request))
             if request.op == "cancel":
-                return Reply.of(request.id, self._cancel(member, request))
-            inlet = await member.inlet(role)
-            reply = await asyncio.shield(inlet.ask(request))
+                return Reply.of(request.id, self._cancel(seat, request))
+            reply = await self._ask(seat, request, role)
         except RayfineError as exc:
             reply = Reply.from_error(request.id, exc)
         outcome = reply.failure.code if reply.failure else "ok"
         self.metrics.observe(request.op if request.op in OPS else "unknown", outcome, started)
         return reply
 
-    def _cancel(self, member: Member, request: Request) -> bool:
+    async def _ask(self, seat: Seat, request: Request, role: Role) -> Reply:
+        inlet = await seat.member.inlet(seat.id, role)
+        seat.keep()
+        try:
+            # Shielded: who asked may leave, the session's line must stay in order.
+            return await asyncio.shield(inlet.ask(request))
+        finally:
+            if not seat.held and seat.id != self._default and self.project.idle_timeout:
+                self._begin_grace(seat, self.project.idle_timeout)
+
+    def _cancel(self, seat: Seat, request: Request) -> bool:
         """Stop a running call, and its session with it, or take a waiting one out of the line."""
         id: int | str = request.args[0] if request.args else request.name
-        running = member.slot.running()
-        at_work = running is not None and (
-            running.request == id or any(inlet.running(id) for inlet in member.inlets.values())
-        )
-        if at_work:
-            self._stop(member, Cancelled("the call was cancelled by its caller"))
-        else:
-            member.knock(Knock("skip", id))
-        return at_work
+        if seat.member.at_work_on(id):
+            self._stop(seat.member, Cancelled("the call was cancelled by its caller"))
+            return True
+        seat.member.knock(Knock("skip", seat.id, request=id))
+        return False
 
     def attach(self, id: str) -> None:
         """A connection holds this session: it lives at least as long."""
-        member = self._find(id)
-        member.held += 1
-        if member.expiry is not None:
-            member.expiry.cancel()
-            member.expiry = None
+        seat = self._find(id)
+        seat.held += 1
+        seat.keep()
 
     def detach(self, id: str) -> None:
         """A connection is gone; the session waits its grace for another."""
-        member = self._members.get(id)
-        if member is None:
-            return
-        member.held -= 1
-        if member.held == 0:
-            loop = asyncio.get_running_loop()
-            member.expiry = loop.call_later(self.project.grace, self._expire, member)
+        seat = self._seats.get(id)
+        if seat is not None:
+            seat.held -= 1
+            if not seat.held:
+                self._begin_grace(seat)
 
     def take(self, id: str, role: Role, wire: asyncio.Transport, hello: bytes, rest: bytes) -> None:
         """Hand an accepted connection to the session's worker: from then on it is the worker's."""
-        member = self._find(id)
+        seat = self._find(id)
         sock = socket.socket(fileno=os.dup(wire.get_extra_info("socket").fileno()))
         sock.send(hello)
-        member.held_streams.add(member.give_stream(sock, role, rest))
+        seat.streams.add(seat.member.give_stream(id, sock, role, rest))
         self.attach(id)
         wire.abort()
-
-    def _hear_member(self, member: Member) -> None:
-        try:
-            data = member.door.recv(4096)
-        except BlockingIOError:
-            return
-        if not data:
-            asyncio.get_running_loop().remove_reader(member.door)
-            return
-        word = _words.decode(data)
-        if word.kind == "gone":
-            member.forget_stream(word.stream)
-            if word.stream in member.held_streams:
-                member.held_streams.discard(word.stream)
-                self.detach(member.id)
-        elif word.kind == "closed":
-            self._dismiss(member, "it was closed")
 
     # -- the end of sessions
 
@@ -295,84 +280,101 @@ class Workers:
         now = time.monotonic()
         for member in list(self._members.values()):
             running = member.slot.running()
-            if running is not None and now > running.deadline:
+            if running is not None and now > running.deadline and member.seats:
                 limit = running.deadline - running.started
                 self._stop(member, Timeout(f"the call took longer than its {limit:g} s"))
+        _cut_log()
         asyncio.get_running_loop().call_later(_SCAN_SECONDS, self._scan)
 
     def _stop(self, member: Member, verdict: RayfineError) -> None:
         """Kill a worker and answer for it."""
         member.kill()
-        self._forget(member, verdict.message)
+        self._forget_all(member, verdict.message)
         member.answer_all(verdict)
 
-    def _expire(self, member: Member) -> None:
-        running = member.slot.running()
-        if running is not None:
-            # Nobody is connected, but the work that was asked for is still going on.
-            loop = asyncio.get_running_loop()
-            member.expiry = loop.call_later(1.0, self._expire, member)
-            return
-        self._dismiss(member, "nobody was connected to it for its grace")
+    def _begin_grace(self, seat: Seat, seconds: float | None = None) -> None:
+        seat.keep()
+        wait = self.project.grace if seconds is None else seconds
+        seat.expiry = asyncio.get_running_loop().call_later(wait, self._expire, seat)
 
-    def _dismiss(self, member: Member, why: str) -> None:
+    def _expire(self, seat: Seat) -> None:
+        if seat.member.slot.running() is not None:
+            # Nobody is connected, but the work that was asked for still goes on.
+            return self._begin_grace(seat, 1.0)
+        self._dismiss(seat, "nobody was connected to it for its time of grace")
+
+    def _dismiss(self, seat: Seat, why: str) -> None:
         """Let the author's close() run, then end the worker; it has the time of its deadline."""
-        self._forget(member, why)
+        member = seat.member
+        self._forget(seat, why)
+        last = not member.seats and not self._packed
         try:
-            member.knock(Knock("end"))
+            member.knock(Knock("end", seat.id, last=last))
         except InfraError:
             member.kill()
-        limit = (self.project.timeouts.close or 3600) + 1
-        asyncio.get_running_loop().call_later(limit, member.kill)
+        if last:
+            limit = (self.project.timeouts.close or 3600) + 1
+            asyncio.get_running_loop().call_later(limit, member.kill)
 
-    def _forget(self, member: Member, why: str) -> None:
-        if self._members.pop(member.id, None) is not None:
-            self._lost[member.id] = why
-            if len(self._lost) > _REMEMBERED:
-                self._lost.popitem(last=False)
-        if member.expiry is not None:
-            member.expiry.cancel()
-        self._admit()
+    def _forget(self, seat: Seat, why: str) -> None:
+        seat.keep()
+        seat.member.seats.pop(seat.id, None)
+        seat.member.drop_inlets(seat.id)
+        if self._seats.pop(seat.id, None) is None:
+            return
+        if self._default == seat.id and why == "it was closed":
+            self._default = None
+        self._lost[seat.id] = why
+        if len(self._lost) > _REMEMBERED:
+            self._lost.popitem(last=False)
+        self._admission.give_back()
 
-    def _ended(self, member: Member, status: int) -> None:
-        """The zygote has buried a worker: answer whoever still waits, and free its slot."""
-        what = _obituary(status)
+    def _forget_all(self, member: Member, why: str) -> None:
+        for seat in list(member.seats.values()):
+            self._forget(seat, why)
+
+    def _bury(self, member: Member, what: str) -> None:
+        """A worker has ended: answer whoever still waits, and free its slot."""
+        died = InfraError(f"the session's process {what}", phase="call")
+        member.answer_all(died)
+        self._forget_all(member, f"its process {what}")
         if member in self._spares:
             self._spares.remove(member)
-        self._forget(member, what)
-        member.answer_all(InfraError(f"the session's process {what}", phase="call"))
+        self._retired.add(*member.slot.usage())
         member.bury()
-        self._by_slot.pop(member.slot.index, None)
+        del self._members[member.slot.index]
         self._free.append(member.slot.index)
-        self._admit()
+        for twin in member.twins:
+            self._zygote.order(Order("adopt", count=1))
+            self._bury(twin, "was never begun, as the one to be forked has ended")
 
     async def close(self) -> None:
         """End every session; authors' close() runs within its deadline."""
-        members = list(self._by_slot.values())
-        for member in members:
-            self._dismiss(member, "the server has stopped")
-        limit = time.monotonic() + (self.project.timeouts.close or 10)
-        while self._by_slot and time.monotonic() < limit:
-            await asyncio.sleep(0.005)
-        for member in list(self._by_slot.values()):
+        for member in list(self._members.values()):
+            for seat in list(member.seats.values()):
+                self._forget(seat, "the server has stopped")
+            try:
+                member.knock(Knock("end", last=True))
+            except InfraError:
+                member.kill()
+        until = time.monotonic() + (self.project.timeouts.close or 10)
+        while self._members and time.monotonic() < until:
+            await asyncio.sleep(0.005)  # noqa: ASYNC110 - the news come from another process
+        for member in self._members.values():
             member.kill()
-        self._line.close()
+        self._zygote.close()
 
 
 def _obituary(status: int) -> str:
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
-        hint = ": killed from outside, or by the kernel for want of memory" if name == "SIGKILL" else ""
-        return f"was ended by {name}{hint}"
+        why = ", from outside or by the kernel for want of memory" if name == "SIGKILL" else ""
+        return f"was ended by {name}{why}"
     return f"ended by itself with exit code {os.WEXITSTATUS(status)}"
 
 
-def default_capacity() -> int:
-    """1,000 sessions, or what descriptors, processes and memory allow."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    allowed = [1000, (files - 64) // 6, memory // (6 << 20)]
-    if processes != resource.RLIM_INFINITY:
-        allowed.append(processes // 2)
-    return max(1, min(allowed))
+def _cut_log() -> None:
+    """What authors print goes to one file; it is emptied before it fills a disk."""
+    log = os.fstat(2)
+    if stat.S_ISREG(log.st_mode) and log.st_size > _LOG_BYTES:
+        os.truncate(2, 0)

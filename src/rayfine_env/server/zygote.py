@@ -26,6 +26,7 @@ import msgspec
 from ..authoring.load import Loaded, load
 from ..errors import RayfineError
 from ..wire import encode_value
+from .session import document_of
 from .slots import Slots
 from .worker import Worker
 
@@ -34,20 +35,23 @@ _libc = ctypes.CDLL(None, use_errno=True)
 logger = logging.getLogger(__name__)
 
 
-class Order(msgspec.Struct):
-    """The front asks for a worker on this slot; the worker's door comes along."""
+class Order(msgspec.Struct, omit_defaults=True):
+    """What the front wants: `fork` a worker on this slot (its door comes along), `expect` forks of
+    a live session to become children of the zygote, or `adopt` such a one."""
 
-    slot: int
+    kind: str
+    slot: int = -1
+    pid: int = 0
+    count: int = 0
 
 
 class News(msgspec.Struct, omit_defaults=True):
-    """`ready`, `failed`, `forked` (the pidfd comes along) or `ended`."""
+    """`ready` (the contract comes along), `failed`, `forked` (with the pidfd) or `ended`."""
 
     kind: str
     slot: int = -1
     pid: int = 0
     status: int = 0
-    document: dict[str, Any] = {}
     failure: dict[str, Any] = {}
 
 
@@ -61,13 +65,15 @@ class Zygote:
         self._slots = Slots(args.slots, args.slots_fd)
         self._line = socket.socket(fileno=args.line_fd)
         self._workers: dict[int, int] = {}
+        self._expected = 0
+        self._strangers: dict[int, int] = {}
         self._loaded: Loaded
 
     def run(self) -> None:
         wakeup = self._watch_children()
         try:
             self._loaded = load(self._args.target, self._variables)
-            document = self._document()
+            document = encode_value(document_of(self._loaded), "the contract")
         except RayfineError as exc:
             failure = {"code": exc.code, "message": exc.message, "detail": exc.detail}
             return self._tell(News("failed", failure=failure))
@@ -77,7 +83,7 @@ class Zygote:
                 "%s starts threads at import: each session is started from scratch, not forked",
                 self._loaded.contract.name,
             )
-        self._tell(News("ready", document=document))
+        self._tell_ready(document)
         # Objects made so far are never collected: their pages stay shared with the workers.
         gc.collect()
         gc.freeze()
@@ -90,17 +96,6 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(trigger, warn_on_full_buffer=False)
         return wakeup
-
-    def _document(self) -> dict[str, Any]:
-        project = self._loaded.project
-        document = {
-            **self._loaded.contract.document,
-            "version": project.version,
-            "timeouts": project.timeouts.model_dump(by_alias=True),
-        }
-        encoded = encode_value(document, "the contract")
-        result: dict[str, Any] = msgspec.msgpack.decode(encoded)
-        return result
 
     def _serve(self, wakeup: int) -> None:
         poll = select.poll()
@@ -119,7 +114,16 @@ class Zygote:
         data, fds, _, _ = socket.recv_fds(self._line, 65536, 1)
         if not data:
             return False
-        slot, door = _orders.decode(data).slot, fds[0]
+        order = _orders.decode(data)
+        if order.kind == "fork":
+            self._fork(order.slot, fds[0])
+        elif order.kind == "expect":
+            self._expected += order.count
+        elif order.kind == "adopt":
+            self._adopt(order)
+        return True
+
+    def _fork(self, slot: int, door: int) -> None:
         pid = self._spawn(slot, door) if self._spawns else os.fork()
         if pid == 0:
             self._be_worker(slot, door)
@@ -128,7 +132,17 @@ class Zygote:
         pidfd = os.pidfd_open(pid)
         socket.send_fds(self._line, [msgspec.msgpack.encode(News("forked", slot, pid))], [pidfd])
         os.close(pidfd)
-        return True
+
+    def _adopt(self, order: Order) -> None:
+        """A fork of a live session is a worker like the others; it may have ended by now."""
+        self._expected -= order.count
+        if order.pid in self._strangers:
+            self._tell(News("ended", order.slot, order.pid, self._strangers.pop(order.pid)))
+        elif order.pid:
+            self._workers[order.pid] = order.slot
+        if not self._expected:
+            self._strangers.clear()
+            self._end_orphans()
 
     def _be_worker(self, slot: int, door: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
@@ -161,11 +175,12 @@ class Zygote:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     break
-                slot = self._workers.pop(pid, None)
-                if slot is not None:
-                    ended = True
+                ended = True
+                if (slot := self._workers.pop(pid, None)) is not None:
                     self._tell(News("ended", slot, pid, status))
-        if ended:
+                elif self._expected:
+                    self._strangers[pid] = status
+        if ended and not self._expected:
             self._end_orphans()
 
     def _end_orphans(self) -> None:
@@ -183,6 +198,13 @@ class Zygote:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
 
+    def _tell_ready(self, document: bytes) -> None:
+        """The contract may be larger than one message: it goes as a file in memory."""
+        with open(os.memfd_create("rayfine-contract"), "wb") as file:
+            file.write(document)
+            file.flush()
+            socket.send_fds(self._line, [msgspec.msgpack.encode(News("ready"))], [file.fileno()])
+
     def _tell(self, news: News) -> None:
         self._line.send(msgspec.msgpack.encode(news))
 
@@ -192,7 +214,7 @@ def be_worker(loaded: Loaded, slots: Slots, slot: int, door: int) -> NoReturn:
     code = 1
     try:
         _settle()
-        Worker(loaded, slots.slot(slot), socket.socket(fileno=door)).run()
+        Worker(loaded, slots, slot, socket.socket(fileno=door)).run()
         code = 0
     finally:
         sys.stdout.flush()

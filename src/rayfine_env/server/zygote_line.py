@@ -1,0 +1,101 @@
+"""The front's line to its zygote: orders out, news in, and another zygote when one is lost."""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..errors import InfraError, from_code
+from ..wire import decode_value
+from .slots import Slots
+from .zygote import News, Order, zygote_command
+
+logger = logging.getLogger(__name__)
+_news = msgspec.msgpack.Decoder(News)
+
+
+class ZygoteLine:
+    """Starts the zygote and speaks with it."""
+
+    def __init__(self, target: str, variables: dict[str, str], slots: Slots) -> None:
+        self._target = target
+        self._variables = variables
+        self._slots = slots
+        self._hear: Callable[[News, int], None]
+        self._lost: Callable[[], None]
+        self._start()
+
+    def _start(self) -> None:
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = subprocess.Popen(
+            zygote_command(self._target, self._slots, theirs.fileno()),
+            stdin=subprocess.PIPE,
+            pass_fds=(self._slots.fd, theirs.fileno()),
+        )
+        theirs.close()
+        assert self._process.stdin is not None
+        with self._process.stdin as stdin:
+            stdin.write(json.dumps(self._variables).encode())
+
+    def wait_until_loaded(self) -> dict[str, Any]:
+        """The contract, once the environment is loaded; what kept it from that is raised."""
+        news, fd = self._receive()
+        if news is None:
+            raise InfraError("the environment's process ended while it was loading", phase="start")
+        if news.kind == "failed":
+            raise from_code(news.failure["code"], news.failure["message"], news.failure["detail"])
+        return _read_contract(fd)
+
+    def listen(self, hear: Callable[[News, int], None], lost: Callable[[], None]) -> None:
+        """From now on news arrive on the running loop; `lost` is told of a new zygote."""
+        self._hear, self._lost = hear, lost
+        self._line.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._line, self._take_news)
+
+    def _take_news(self) -> None:
+        news, fd = self._receive()
+        if news is None:
+            self._replace()
+        elif news.kind == "failed":
+            logger.error("the environment could not be loaded again: %s", news.failure["message"])
+        elif news.kind == "ready":
+            os.close(fd)
+        else:
+            self._hear(news, fd)
+
+    def _receive(self) -> tuple[News | None, int]:
+        data, fds, _, _ = socket.recv_fds(self._line, 1 << 18, 1)
+        return _news.decode(data) if data else None, fds[0] if fds else -1
+
+    def _replace(self) -> None:
+        """Running sessions do not need a zygote, new ones do."""
+        logger.error("the process that forks sessions has ended; starting another")
+        asyncio.get_running_loop().remove_reader(self._line)
+        self._line.close()
+        self._process.wait()
+        self._start()
+        self.listen(self._hear, self._lost)
+        self._lost()
+
+    def order(self, order: Order, *fds: int) -> None:
+        try:
+            socket.send_fds(self._line, [msgspec.msgpack.encode(order)], list(fds))
+        except OSError as exc:
+            raise InfraError(f"no process can be forked now: {exc}", phase="start") from exc
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._line)
+        self._line.close()
+
+
+def _read_contract(fd: int) -> dict[str, Any]:
+    with open(fd, "rb") as file:
+        file.seek(0)
+        found: dict[str, Any] = decode_value(file.read())
+        return found
