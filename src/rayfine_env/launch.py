@@ -371,19 +371,19 @@ class aload_env(Generic[ActT, ObsT, StateT]):
 class EnvClient(EnvironmentWrapper[ActT, ObsT, StateT]):
     """A typed handle on a running server: `class MyEnv(EnvClient[MyAction, MyObs, MyState])`."""
 
-    _types: ClassVar[tuple[Any, Any, Any]] = (Any, Any, Any)
+    _declared: ClassVar[tuple[Any, Any, Any]] = (Any, Any, Any)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for base in getattr(cls, "__orig_bases__", ()):
             if get_origin(base) is EnvClient:
-                cls._types = get_args(base)
+                cls._declared = get_args(base)
 
     def __init__(
         self, base_url: str, *, token: str | None = None, timeout: float | None = None
     ) -> None:
         options = _given(token=token)
-        launch = replace(plan(base_url, "local", None, timeout, options), types=self._types)
+        launch = replace(plan(base_url, "local", None, timeout, options), types=self._declared)
         super().__init__(launch, background.run(launch.start()))
 
 

@@ -34,6 +34,7 @@ _ARRAY = 1
 _HEAD = struct.Struct("!H")
 _DTYPE = re.compile(r"[<>|][biufcSU][1-9][0-9]{0,8}")
 _BASES: tuple[type[Any], ...] = (str, int, float, bytes)
+_NUMBERS: set[type] = {bool, int, float}
 _TAGS = {"$bytes", "$array", "$plain"}
 _UNSENDABLE = (TypeError, ValueError, OverflowError, AttributeError, RecursionError)
 _UNREADABLE = (
@@ -101,8 +102,6 @@ def encode_value(value: Any, doing: str) -> bytes:
         data = _packer.encode(value)
         if not _is_plain(value, MAX_DEPTH):
             data = _packer.encode(_plain(_unpacker.decode(data), ""))
-        elif _maybe_not_finite(data):
-            _plain(value, "")
     except _UNSENDABLE as exc:
         raise EnvError(
             f"{doing} cannot be sent: {_why(exc)}. Return plain data, dataclasses, pydantic "
@@ -123,7 +122,7 @@ def encode(message: Request | Reply) -> bytes:
     try:
         data = _packer.encode(message)
         if isinstance(message, Request) and _maybe_not_finite(data):
-            _plain(_values(message), "")
+            _plain(_values(_requests.decode(data)), "")
     except _UNSENDABLE as exc:
         raise ActionError(f"the request cannot be sent: {_why(exc)}") from exc
     return data
@@ -181,7 +180,11 @@ def encode_json(value: Any) -> bytes:
     that happens to look like one travels as `{"$plain": …}`.
     """
     try:
-        return _jsoner.encode(_tag(value))
+        tagged = _tag(value)
+        data = _jsoner.encode(tagged)
+        if _maybe_too_long(data):
+            _packer.encode(tagged)
+        return data
     except _UNSENDABLE as exc:
         raise ActionError(f"this cannot be sent as JSON: {_why(exc)}") from exc
 
@@ -243,7 +246,8 @@ def _pack_other(value: Any) -> Any:
 def _pack_array(array: "NDArray[Any]") -> msgspec.msgpack.Ext:
     _plain_types.add(type(array))
     head = msgspec.msgpack.encode([_dtype_of(array), array.shape])
-    return msgspec.msgpack.Ext(_ARRAY, b"".join((_HEAD.pack(len(head)), head, array.tobytes())))
+    data = array.data if array.flags.c_contiguous else array.tobytes()
+    return msgspec.msgpack.Ext(_ARRAY, b"".join((_HEAD.pack(len(head)), head, data)))
 
 
 def _dtype_of(array: "NDArray[Any]") -> str:
@@ -279,10 +283,12 @@ def _array(dtype: str, shape: list[int], data: memoryview | bytes) -> Any:
 
 
 def _is_plain(value: Any, levels: int) -> bool:
-    """Whether msgpack says this as JSON does: text keys, and nothing that needs a conversion."""
+    """Whether msgpack says it as JSON would: text keys, finite numbers, nothing to convert."""
     if not levels:
         raise RecursionError
     kind = type(value)
+    if kind is float:
+        return math.isfinite(value)
     if kind is dict:
         for key, item in value.items():
             if type(key) is not str:
@@ -290,11 +296,14 @@ def _is_plain(value: Any, levels: int) -> bool:
             if type(item) not in _plain_types and not _is_plain(item, levels - 1):
                 return False
         return True
-    if kind is list or kind is tuple:
-        if _plain_types.issuperset(map(type, value)):
-            return True
-        return all(_is_plain(item, levels - 1) for item in value)
-    return kind in _plain_types
+    if kind is not list and kind is not tuple:
+        return kind in _plain_types
+    kinds = set(map(type, value))
+    if kinds <= _plain_types:
+        return True
+    if kinds <= _NUMBERS:
+        return all(map(math.isfinite, value))
+    return all(_is_plain(item, levels - 1) for item in value)
 
 
 def _plain(value: Any, path: str) -> Any:
@@ -372,7 +381,7 @@ class _Array(msgspec.Struct, forbid_unknown_fields=True):
 
 
 # numpy's array type joins when the first one is packed.
-_plain_types: set[type] = {type(None), bool, int, float, str, bytes}
+_plain_types: set[type] = {type(None), bool, int, str, bytes}
 
 # A float in msgpack whose exponent is all ones; the 32-bit kind comes only from strangers. A hit
 # may be other bytes, so it is looked at again. Each has one fixed first byte, which re finds fast.

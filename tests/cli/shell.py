@@ -6,25 +6,26 @@ import os
 import re
 import subprocess
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 RAYFINE = f"{sysconfig.get_path('scripts')}/rayfine"
+NO_MORE: Mapping[str, str] = {}
 
 
-def variables(**more: str) -> dict[str, str]:
+def variables(more: Mapping[str, str]) -> dict[str, str]:
     """This process's environment without what would steer the command."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAYFINE_T")}
     return {**kept, "COLUMNS": "200", **more}
 
 
 def rayfine(
-    *arguments: str | Path, cwd: Path | None = None, **more: str
+    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] = NO_MORE
 ) -> "subprocess.CompletedProcess[str]":
     command = [RAYFINE, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=variables(**more), capture_output=True, text=True)
+    return subprocess.run(command, cwd=cwd, env=variables(env), capture_output=True, text=True)
 
 
 def answered(done: "subprocess.CompletedProcess[str]") -> Any:
@@ -35,12 +36,12 @@ def answered(done: "subprocess.CompletedProcess[str]") -> Any:
 
 @contextlib.contextmanager
 def started(
-    *arguments: str | Path, cwd: Path | None = None, **more: str
+    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] = NO_MORE
 ) -> "Iterator[subprocess.Popen[str]]":
     process = subprocess.Popen(
         [RAYFINE, *map(str, arguments)],
         cwd=cwd,
-        env=variables(**more),
+        env=variables(env),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -62,8 +63,13 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(*arguments: str | Path, makes_token: bool = False, **more: str) -> Iterator[Served]:
-    with started("serve", *arguments, **more) as process:
+def serving(
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] = NO_MORE,
+    makes_token: bool = False,
+) -> Iterator[Served]:
+    with started("serve", *arguments, cwd=cwd, env=env) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
         address = re.match(r"serving .* at (\S+) ", said)

@@ -82,10 +82,7 @@ MISTAKES = [
 def test_a_mistake_is_told_without_a_traceback(
     folder: Path, arguments: list[str], code: int
 ) -> None:
-    inprocess = ["--mode", "inprocess"] if arguments[0] in ("call", "run") else []
-    if "--mode" in arguments or ":/" in arguments[1]:
-        inprocess = []
-    done = rayfine(*arguments, "--json", *inprocess, cwd=folder)
+    done = rayfine(*arguments, "--json", cwd=folder)
     assert done.returncode == code, done.stderr
     error = json.loads(done.stdout)["error"]
     assert error["message"]
@@ -102,10 +99,10 @@ def test_what_an_author_raised_is_shown_with_the_author_frames(folder: Path) -> 
     assert "rayfine_env" not in "".join(frames)
 
 
-def on_a_terminal(*arguments: str, cwd: Path, **more: str) -> str:
+def on_a_terminal(cwd: Path, *arguments: str, **more: str) -> str:
     """All that a person would see."""
     seen, terminal = pty.openpty()
-    env = variables(TERM="xterm-256color", **more)
+    env = variables({"TERM": "xterm-256color", **more})
     with subprocess.Popen(
         [RAYFINE, *arguments], cwd=cwd, env=env, stdout=terminal, stderr=terminal
     ):
@@ -120,18 +117,18 @@ def on_a_terminal(*arguments: str, cwd: Path, **more: str) -> str:
 
 
 def test_a_terminal_gets_a_progress_bar_and_colours(folder: Path) -> None:
-    text = on_a_terminal("run", "echo", "--episodes", "20", cwd=folder)
+    text = on_a_terminal(folder, "run", "echo", "--episodes", "20")
     assert "20/20" in text
     assert COLOUR.search(text)
 
 
 def test_no_color_is_honoured(folder: Path) -> None:
-    text = on_a_terminal("run", "echo", "--episodes", "20", cwd=folder, NO_COLOR="1")
+    text = on_a_terminal(folder, "run", "echo", "--episodes", "20", NO_COLOR="1")
     assert "20/20" in text
     assert not COLOUR.search(text)
 
 
 def test_output_that_cannot_be_encoded_is_replaced(folder: Path) -> None:
-    done = rayfine("run", "echo", "--episodes", "2", cwd=folder, PYTHONIOENCODING="ascii")
+    done = rayfine("run", "echo", "--episodes", "2", cwd=folder, env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert "? running mean" in done.stdout

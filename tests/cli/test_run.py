@@ -74,7 +74,9 @@ def test_a_run_that_has_only_failures_fails(folder: Path) -> None:
     assert crashed.returncode == 3
     assert "0 of 1 episodes" in crashed.stdout
     assert "1 × error " in crashed.stdout
-    raised = rayfine(*only_crashes, "b", "--mode", "inprocess", cwd=folder, WALK_RAISES="1")
+    raised = rayfine(
+        *only_crashes, "b", "--mode", "inprocess", cwd=folder, env={"WALK_RAISES": "1"}
+    )
     assert raised.returncode == 1
     assert "the first: walk.reset raised RuntimeError: no way in" in raised.stdout
 
@@ -116,10 +118,12 @@ def test_ctrl_c_keeps_what_was_played(folder: Path) -> None:
 def test_ctrl_c_does_not_wait_for_a_server_that_hangs(folder: Path) -> None:
     steps = folder / "steps"
     os.mkfifo(steps)
-    with serving("stuck", "--uds", folder / "s", cwd=str(folder), STUCK_FILE=str(steps)):
-        with started("run", f"unix:{folder}/s", "--episodes", "2", cwd=folder) as process:
-            steps.read_text()
-            process.send_signal(signal.SIGINT)
-            _, said = process.communicate()
+    with (
+        serving("stuck", "--uds", "s", cwd=folder, env={"STUCK_FILE": str(steps)}),
+        started("run", "unix:s", "--episodes", "2", cwd=folder) as process,
+    ):
+        steps.read_text()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
     assert process.returncode == 130
     assert "Traceback" not in said

@@ -16,10 +16,10 @@ def test_a_token_is_made_and_shown_once(folder: Path) -> None:
     with serving(folder / "bench", "--port", "0", makes_token=True) as server:
         assert server.address.startswith("http://127.0.0.1:")
         call = ("call", server.address, "add", "a=1", "--json")
-        assert answered(rayfine(*call, RAYFINE_TOKEN=server.token)) == 2
+        assert answered(rayfine(*call, env={"RAYFINE_TOKEN": server.token})) == 2
         assert answered(rayfine(*call, "--token", server.token)) == 2
         assert rayfine(*call).returncode == 1
-        wrong = rayfine(*call, RAYFINE_TOKEN="wrong")
+        wrong = rayfine(*call, env={"RAYFINE_TOKEN": "wrong"})
         assert (wrong.returncode, json.loads(wrong.stdout)["error"]["code"]) == (1, "auth")
         server.process.send_signal(signal.SIGINT)
         answer, said = server.process.communicate()
@@ -33,32 +33,32 @@ def test_serve_tells_its_address_in_json(folder: Path) -> None:
         assert process.stdout is not None
         told = json.loads(process.stdout.readline())
         assert answered(rayfine("call", told["address"], "add", "a=1", "--json",
-                                RAYFINE_TOKEN=told["token"])) == 2  # fmt: skip
+                                env={"RAYFINE_TOKEN": told["token"]})) == 2  # fmt: skip
         process.send_signal(signal.SIGINT)
         assert process.stdout.read() == ""
 
 
 def test_each_role_has_its_token(folder: Path) -> None:
     tokens = {"RAYFINE_TOKEN": "t", "RAYFINE_AGENT_TOKEN": "a", "RAYFINE_READ_TOKEN": "r"}
-    with serving(folder / "walk", "--port", "0", **tokens) as server:
+    with serving(folder / "walk", "--port", "0", env=tokens) as server:
         reset = ("call", server.address, "reset", "--json")
-        assert answered(rayfine(*reset, RAYFINE_TOKEN="t"))["observation"] == {"at": -1}
+        assert answered(rayfine(*reset, env={"RAYFINE_TOKEN": "t"}))["observation"] == {"at": -1}
         for token in ("a", "r"):
-            refused = rayfine(*reset, RAYFINE_TOKEN=token)
+            refused = rayfine(*reset, env={"RAYFINE_TOKEN": token})
             assert refused.returncode == 1
             assert json.loads(refused.stdout)["error"]["code"] == "auth"
 
 
 def test_author_code_does_not_see_the_tokens(folder: Path) -> None:
     tokens = {"RAYFINE_TOKEN": "t", "RAYFINE_AGENT_TOKEN": "a"}
-    with serving(folder / "bench", "--port", "0", **tokens) as server:
+    with serving(folder / "bench", "--port", "0", env=tokens) as server:
         for name in tokens:
             call = ("call", server.address, "variable", f"name={name}", "--json")
-            assert answered(rayfine(*call, RAYFINE_TOKEN="t")) is None
+            assert answered(rayfine(*call, env={"RAYFINE_TOKEN": "t"})) is None
 
 
 def test_a_unix_socket_needs_no_token(folder: Path) -> None:
-    with serving("bench", "--uds", "s", cwd=str(folder)) as server:
+    with serving("bench", "--uds", "s", cwd=folder) as server:
         assert server.address == f"unix:{folder}/s"
         assert answered(rayfine("call", "unix:s", "add", "a=1", "--json", cwd=folder)) == 2
         assert "add(a: integer" in rayfine("methods", server.address).stdout

@@ -9,6 +9,7 @@ import pytest
 
 import rayfine_env.envs.echo
 from rayfine_env import load_env
+from rayfine_env.authoring.project import read_project
 from rayfine_env.envs.echo import EchoAction, EchoEnv, EchoEnvironment, EchoObservation
 from rayfine_env.errors import ActionError, InfraError
 from tests.walkthroughs.servers import serving
@@ -52,6 +53,6 @@ def test_however_it_is_named(target: str | type[EchoEnvironment]) -> None:
 
 
 def test_project_file() -> None:
-    with load_env("echo", mode="inprocess") as env:
-        assert env.call
-        assert env.list_methods() == []
+    project = read_project(HOME)
+    assert (project.name, project.version) == ("echo", "1.0.0")
+    assert project.description == EchoEnvironment.__doc__

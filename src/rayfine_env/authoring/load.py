@@ -1,4 +1,4 @@
-"""One loader: directory, file, `package.module`, `module:Class` or class -> one Environment class."""
+"""One loader: a directory, file, `package.module`, `module:Class` or class -> one Environment."""
 
 import functools
 import hashlib

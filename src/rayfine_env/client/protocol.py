@@ -107,9 +107,10 @@ class Protocol(Generic[ActT, ObsT, StateT]):
         observation = data["observation"]
         if not self._plain:
             observation = self._typed(self._observations.validate, self._whole(data), "observation")
-        return StepResult(
-            observation, data["reward"], data["terminated"], data["truncated"], data["info"]
-        )
+        info = data["info"]
+        # What the call took is told beside what the author tells, and never instead of it.
+        info.setdefault("usage", data["usage"])
+        return StepResult(observation, data["reward"], data["terminated"], data["truncated"], info)
 
     def _whole(self, data: JSON) -> Any:
         """The observation with the fields that travelled beside it, where its type has them."""

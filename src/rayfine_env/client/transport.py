@@ -249,8 +249,8 @@ class AsyncSocket(asyncio.Protocol):
             self._transport.write(data)
 
     def _take_back(self, request: Request) -> None:
-        work = (take_back, self._address, self.session, request.id)
-        asyncio.get_running_loop().run_in_executor(None, *work)
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, take_back, self._address, self.session, request.id)
 
     def another(self, session: str) -> "AsyncSocket":
         return AsyncSocket(self._address, session)

@@ -6,10 +6,8 @@ import inspect
 import json
 import os
 import re
-import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from ..authoring.load import Target
 from ..authoring.project import size_in_bytes
 from ..errors import ConfigError, InfraError, LoadError, ProtocolError, from_code
 from ..server import keeper
+from ..server.records import instance_directory
 from ..wire import decode_json
 from .base import Instance, SocketProvider, Spec
 
@@ -98,7 +97,7 @@ def _spawn(spec: Spec, directory: Path, told: int, line: int) -> "subprocess.Pop
     command = [
         *(sys.executable, str(keeper.__file__), str(os.getpid()), str(line), str(_STOP_GRACE)),
         *(str(memory), str(directory), sys.executable, "-m", "rayfine_env.server", target),
-        *("--ready-fd", str(told), "--variables-on-stdin"),
+        *("--ready-fd", str(told), "--variables-on-stdin", "--id", directory.name),
         *_where(spec.options.get("transport", "unix"), directory),
         *_passed_on(spec.options, "capacity", "isolation"),
     ]
@@ -164,22 +163,6 @@ def _file_of(target: type[Any]) -> Path:
             f"{target.__name__} is defined in no file that another process could import; write it "
             'to a .py file, or use mode="inprocess"'
         ) from exc
-
-
-def instance_directory(id: str) -> Path:
-    """A directory that only this user can enter; its mode is what guards the Unix socket."""
-    root = Path(
-        os.environ.get("RAYFINE_RUN_DIR") or f"{tempfile.gettempdir()}/rayfine-{os.getuid()}"
-    )
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = root.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise ConfigError(
-            f"{root} must be a directory of yours with mode 0700; remove or repair it"
-        )
-    directory = root / id
-    directory.mkdir(mode=0o700)
-    return directory
 
 
 def last_lines(directory: Path) -> str:

@@ -28,6 +28,7 @@ def main() -> int:
         tokens={token: Role.TRAINER} if token else {},
         no_auth=args.no_auth,
         require_session=args.require_session,
+        id=args.id,
         isolation=args.isolation,
         capacity=args.capacity,
         variables=variables,
@@ -52,6 +53,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--make-token", action="store_true", help="make one and tell it")
     parser.add_argument("--no-auth", action="store_true")
     parser.add_argument("--require-session", action="store_true")
+    parser.add_argument("--id", help="under which `rayfine ps` lists it")
     parser.add_argument("--isolation")
     parser.add_argument("--capacity", type=int)
     parser.add_argument("--variables-on-stdin", action="store_true")

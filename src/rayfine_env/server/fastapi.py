@@ -1,7 +1,6 @@
 """create_fastapi_app: one environment as a FastAPI application that any ASGI server can run."""
 
 import ipaddress
-import secrets
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,10 @@ from ..authoring.load import Loaded, load
 from ..authoring.project import Project
 from ..authoring.schema import TypeOf
 from ..errors import ConfigError, MissingExtra, ProtocolError
-from ..wire import Reply, Request
 from .app import GuardMiddleware, build_app
 from .guard import LOOPBACK, Guard
 from .roles import Role
-from .sessions import Handler, Sessions
+from .sessions import Sessions
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -49,7 +47,7 @@ def create_fastapi_app(
     if token is None and (foreign := [host for host in hosts if host not in LOOPBACK]):
         raise ConfigError(f"serving {foreign[0]} needs a token: give one, or allow only {LOOPBACK}")
     sessions = _sessions(env)
-    contract, project = sessions.loaded.contract, sessions.loaded.project
+    contract = sessions.loaded.contract
     contract.action = TypeOf(action_cls, "the action")
     contract.observation = TypeOf(observation_cls, "the observation")
     guard = Guard({token: Role.TRAINER} if token else {}, hosts)
@@ -63,18 +61,18 @@ def create_fastapi_app(
         lifespan=inner.router.lifespan_context,
         middleware=[
             Middleware(GuardMiddleware, guard=guard) if token else Middleware(_OnlyFromHere, guard),
-            Middleware(_BoundedBody, project.max_message_bytes),
+            Middleware(_BoundedBody, sessions.project.max_message_bytes),
         ],
     )
 
 
-def _sessions(env: Environment[Any, Any, Any] | type[Any]) -> Handler:
+def _sessions(env: Environment[Any, Any, Any] | type[Any]) -> Sessions:
     if isinstance(env, type):
         return Sessions(load(env))
     if not isinstance(env, Environment):
         raise ConfigError(f"{type(env).__name__} is no Environment: give a subclass of it, or one")
     contract = Contract(_always(env))
-    return _Shared(Sessions(Loaded(contract, Project.named(contract.name))))
+    return _Shared(Loaded(contract, Project.named(contract.name)))
 
 
 def _always(env: Environment[Any, Any, Any]) -> type[Environment[Any, Any, Any]]:
@@ -85,31 +83,14 @@ def _always(env: Environment[Any, Any, Any]) -> type[Environment[Any, Any, Any]]
     return type(cls.__name__, (cls,), about)
 
 
-class _Shared:
+class _Shared(Sessions):
     """Every client and every door is led to one session: there is only one environment."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self.loaded = sessions.loaded
-        self.metrics = sessions.metrics
-        self._sessions = sessions
-        self._id = secrets.token_hex(16)
-
-    async def handle(self, request: Request, role: Role) -> Reply:
-        if request.session == self._id:
-            request.session = ""
-        return await self._sessions.handle(request, role)
-
     async def open(self) -> str:
-        return self._id
-
-    def attach(self, id: str) -> None:
-        """A connection may come and go: the session is not its own."""
+        return next(iter(self._seats), "") or await super().open()
 
     def detach(self, id: str) -> None:
-        """The same."""
-
-    async def close(self) -> None:
-        await self._sessions.close()
+        """The session is not its connection's own, and does not end after it."""
 
 
 class _OnlyFromHere:

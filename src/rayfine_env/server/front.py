@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from ..errors import ConfigError
 from .app import build_app
 from .connection import ConnectionLimits, http_protocol
 from .guard import Guard
+from .records import Record, recorded, start_time
+from .roles import Role
 from .sessions import Handler
 from .upgrade import UpgradeFace
 
@@ -39,9 +42,23 @@ def run_front(
         log_config=None,
         timeout_graceful_shutdown=3,
     )
-    with _listening(options) as (listener, address):
+    with _listening(options) as (listener, address), recorded(_record(options, sessions, address)):
         server = _Announcing(config, sessions, lambda: ready(address))
         uvloop.run(server.serve([listener]))
+
+
+def _record(options: "ServeOptions", sessions: Handler, address: str) -> Record:
+    trainers = (token for token, role in options.tokens.items() if role is Role.TRAINER)
+    return Record(
+        id=options.id or f"{sessions.project.name[:20]}-{secrets.token_hex(4)}",
+        target=options.target,
+        address=address,
+        pid=os.getpid(),
+        started=start_time(os.getpid()) or 0,
+        isolation=options.isolation or sessions.project.isolation,
+        capacity=sessions.capacity,
+        token=next(trainers, None),
+    )
 
 
 class _Announcing(uvicorn.Server):

@@ -27,6 +27,7 @@ class HTTPFace:
     def routes(self) -> list[Route]:
         return [
             Route("/sessions", self._open, methods=["POST"]),
+            Route("/sessions", self._list, methods=["GET"]),
             Route("/sessions/{id}", self._end, methods=["DELETE"]),
             Route("/setup", self._endpoint(self._setup), methods=["POST"]),
             Route("/reset", self._endpoint(self._reset, _as_step), methods=["POST"]),
@@ -66,6 +67,10 @@ class HTTPFace:
         response = json_response({"session_id": id}, status=201)
         response.set_cookie(SESSION_COOKIE, id, httponly=True, samesite="strict")
         return response
+
+    async def _list(self, http: HTTPRequest) -> Response:
+        check_role(http.state.role, Request("open"))
+        return json_response({"sessions": self._sessions.listing()})
 
     async def _end(self, http: HTTPRequest) -> Response:
         request = Request("close", session=http.path_params["id"])

@@ -5,7 +5,6 @@ import enum
 from ..errors import JSON, AuthError
 from ..wire import Request
 
-
 STARTS = ("reset", "setup")
 """What begins anew by its very meaning, and so may replace a lost default session."""
 

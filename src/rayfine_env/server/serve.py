@@ -21,6 +21,7 @@ class ServeOptions:
     """Everything `rayfine serve` can be told."""
 
     target: str
+    id: str = ""
     host: str = "127.0.0.1"
     port: int = 0
     uds: Path | None = None

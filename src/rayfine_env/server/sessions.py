@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from typing import Protocol
 
 from ..authoring.load import Loaded
 from ..authoring.project import Project
-from ..errors import ActionError, Cancelled, CapacityError, RayfineError, SessionLost
+from ..errors import JSON, ActionError, Cancelled, CapacityError, RayfineError, SessionLost
 from ..wire import Reply, Request
 from .metrics import Metrics, Totals
 from .roles import STARTS, Role, check_role
@@ -24,10 +25,12 @@ class Handler(Protocol):
 
     project: Project
     metrics: Metrics
+    capacity: int
 
     def start(self) -> None: ...
     async def handle(self, request: Request, role: Role) -> Reply: ...
     async def open(self) -> str: ...
+    def listing(self) -> list[JSON]: ...
     def attach(self, id: str) -> None: ...
     def detach(self, id: str) -> None: ...
     def take(
@@ -56,7 +59,7 @@ class Sessions:
         self.loaded = loaded
         self.project = loaded.project
         self.metrics = Metrics(self)
-        self._capacity = capacity or loaded.project.capacity or 1000
+        self.capacity = capacity or loaded.project.capacity or 1000
         self._seats: dict[str, _Seat] = {}
         self._default: str | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -146,14 +149,26 @@ class Sessions:
         return self._default
 
     async def open(self) -> str:
-        if len(self._seats) >= self._capacity:
+        if len(self._seats) >= self.capacity:
             raise CapacityError(
-                f"all {self._capacity} sessions are in use; close one, wait, or raise `capacity`",
+                f"all {self.capacity} sessions are in use; close one, wait, or raise `capacity`",
                 retry_after=1.0,
             )
         seat = _Seat(self.loaded)
         self._seats[seat.session.id] = seat
         return seat.session.id
+
+    def listing(self) -> list[JSON]:
+        """The open sessions, by the public half of their ids."""
+        return [
+            {
+                "name": id[:16],
+                "pid": os.getpid(),
+                "connections": seat.held,
+                "busy": bool(seat.running),
+            }
+            for id, seat in self._seats.items()
+        ]
 
     def attach(self, id: str) -> None:
         """A connection holds this session: it lives at least as long."""

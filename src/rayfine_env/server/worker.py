@@ -313,10 +313,10 @@ class DirectRunner:
 
     async def _readable(self, inlets: select.epoll) -> None:
         loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(inlets.fileno(), lambda: ready.done() or ready.set_result(None))
+        ready = asyncio.Event()
+        loop.add_reader(inlets.fileno(), ready.set)
         try:
-            await ready
+            await ready.wait()
         finally:
             loop.remove_reader(inlets.fileno())
 

@@ -62,6 +62,7 @@ class Workers:
         # Twice the room: a slot is taken again only when its last worker was buried.
         self._slots = Slots(2 * (capacity + _SPARES))
         self._free = deque(range(self._slots.count))
+        self.capacity = capacity
         self._admission = Admission(capacity, queue_seconds)
         self._members: dict[int, Member] = {}
         self._seats: dict[str, Seat] = {}
@@ -250,6 +251,18 @@ class Workers:
         seat.member.knock(Knock("skip", seat.id, request=id))
         return False
 
+    def listing(self) -> list[JSON]:
+        """The open sessions, by the public half of their ids."""
+        return [
+            {
+                "name": seat.name,
+                "pid": seat.member.pid,
+                "connections": seat.held,
+                "busy": seat.member.slot.running() is not None,
+            }
+            for seat in self._seats.values()
+        ]
+
     def attach(self, id: str) -> None:
         """A connection holds this session: it lives at least as long."""
         seat = self._find(id)
@@ -358,8 +371,8 @@ class Workers:
             except InfraError:
                 member.kill()
         until = time.monotonic() + (self.project.timeouts.close or 10)
-        while self._members and time.monotonic() < until:
-            await asyncio.sleep(0.005)  # noqa: ASYNC110 - the news come from another process
+        while self._members and time.monotonic() < until:  # noqa: ASYNC110 - news from outside
+            await asyncio.sleep(0.005)
         for member in self._members.values():
             member.kill()
         self._zygote.close()
