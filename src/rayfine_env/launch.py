@@ -1,6 +1,8 @@
 """load_env: from a path, a class or a URL to a handle that behaves the same everywhere."""
 
 import atexit
+import contextlib
+import os
 import secrets
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -155,7 +157,8 @@ class EnvironmentWrapper(SyncSession[ActT, ObsT, StateT]):
             return
         try:
             if not self._launch.provider.ends_sessions:
-                super().close()
+                with contextlib.suppress(InfraError, SessionLost):  # then it has ended already
+                    super().close()
         finally:
             self._transport.close()
             background.run(self._launch.provider.stop(self._launch.id))
@@ -238,7 +241,8 @@ class AsyncEnvironmentWrapper(Session[ActT, ObsT, StateT]):
             return
         try:
             if not self._launch.provider.ends_sessions:
-                await super().close()
+                with contextlib.suppress(InfraError, SessionLost):
+                    await super().close()
         finally:
             await self._transport.close()
             await self._launch.provider.stop(self._launch.id)
@@ -435,3 +439,5 @@ def cleanup_all_environments() -> None:
 
 
 atexit.register(cleanup_all_environments)
+# What a forked child inherits is still its parent's to clean up.
+os.register_at_fork(after_in_child=_active.clear)

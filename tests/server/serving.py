@@ -32,7 +32,8 @@ HANDSHAKE = (
     b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
-LIMITS = ConnectionLimits(message_bytes=2_000_000, body_bytes=1_000_000)
+# A close that waits for its deadline fails its test.
+LIMITS = ConnectionLimits(message_bytes=2_000_000, body_bytes=1_000_000, close_seconds=1000)
 KINDS = ["tcp", "unix", "asyncio"]
 FLOOD = ConnectionLimits(message_bytes=64_000_000, body_bytes=64_000_000)
 
@@ -53,9 +54,12 @@ class App:
             await getattr(self, "ws_" + scope["path"].strip("/"))(scope, receive, send)
 
     async def http(self, scope: Message, receive: Any, send: Any) -> None:
-        if scope["path"] == "/wait":
+        if scope["path"] in ("/wait", "/unread"):
             await self.told()
-        size, more = 0, scope["path"] in ("/length", "/wait")
+        if scope["path"] == "/begin":
+            await send({"type": "http.response.start", "status": 200})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        size, more = 0, scope["path"] in ("/length", "/wait", "/begin")
         while more:
             event = await receive()
             if event["type"] == "http.disconnect":
@@ -67,6 +71,7 @@ class App:
         head = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         await send({"type": "http.response.body", "body": body})
+        self.events.append({"type": "answered"})
 
     async def told(self) -> None:
         await asyncio.to_thread(self.go_on.wait)
@@ -98,6 +103,17 @@ class App:
                 payload = struct.pack("!I", self.sent) + b"x" * size
                 await send({"type": "websocket.send", "bytes": payload})
                 self.sent += 1
+        except OSError as exc:
+            self.events.append({"type": type(exc).__name__})
+
+    async def ws_blocking(self, scope: Message, receive: Any, send: Any) -> None:
+        """Holds the loop until it is told, and then sends until the client is gone."""
+        await send({"type": "websocket.accept"})
+        await asyncio.sleep(0)
+        self.go_on.wait()
+        try:
+            while True:
+                await send({"type": "websocket.send", "text": "small"})
         except OSError as exc:
             self.events.append({"type": type(exc).__name__})
 

@@ -314,6 +314,32 @@ def test_a_client_that_only_sends_is_made_to_wait(tmp_path: Path, piece: bytes) 
         client.close()
 
 
+def test_a_client_that_sends_before_it_is_accepted_is_made_to_wait(tmp_path: Path) -> None:
+    with serving(FLOOD, tmp_path / "s") as running, contextlib.closing(running.open()) as client:
+        client.sendall(HANDSHAKE % b"/late")
+        assert pushed(client, frame(BINARY, bytes(20_000)), 20_000_000) < 4_000_000
+
+
+def test_what_follows_a_fault_is_not_kept(client: socket.socket) -> None:
+    upgraded(client, b"/echo")
+    client.sendall(frame(BINARY, bytes(100_000_000))[:14])
+    assert read_frame(client)[0] == CLOSE
+    before = memory()
+    for _ in range(100):
+        client.sendall(bytes(1_000_000))
+    assert memory() - before < 16_000_000
+
+
+def test_an_application_that_only_sends_learns_of_the_loss(running: Running) -> None:
+    running.app.events.clear()
+    running.app.go_on.clear()
+    client = upgraded(running.open(), b"/blocking")
+    client.close()
+    running.app.go_on.set()
+    until(running.settled)
+    assert running.app.events == [{"type": "ClientDisconnected"}]
+
+
 def memory() -> int:
     """Resident bytes of this process, server and test together."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -372,6 +398,7 @@ def test_a_peer_that_answers_pings_stays() -> None:
 def test_a_peer_is_not_cut_while_the_application_is_busy() -> None:
     with serving(QUICK) as running, contextlib.closing(running.open()) as client:
         upgraded(client, b"/wait")
+        assert read_frame(client) == (PING, b"")
         client.sendall(frame(BINARY, bytes(70_000)))
         time.sleep(5 * QUICK.ping_idle_seconds)
         client.sendall(frame(CLOSE, struct.pack("!H", 1000)))
@@ -389,7 +416,8 @@ def test_a_peer_that_neither_reads_nor_is_read_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_does_not_answer_a_close_is_cut() -> None:
-    with serving(QUICK) as running, contextlib.closing(running.open()) as client:
+    limits = ConnectionLimits(close_seconds=0.3)
+    with serving(limits) as running, contextlib.closing(running.open()) as client:
         upgraded(client, b"/bye")
         assert read_frame(client)[0] == CLOSE
         assert drained(client) == b""

@@ -131,6 +131,26 @@ def test_a_large_chunked_body_is_413(running: Running, client: socket.socket) ->
     until(lambda: {"type": "http.disconnect"} in running.app.events)
 
 
+def test_an_answer_under_way_is_not_mixed_with_a_refusal(client: socket.socket) -> None:
+    push_all(client, CHUNKED.replace(b"/length", b"/begin"))
+    begun = client.recv(1000)
+    push_all(client, (b"2710\r\n" + bytes(10_000) + b"\r\n") * 101)
+    assert begun.startswith(b"HTTP/1.1 200")
+    assert b"HTTP/1.1" not in drained(client)
+
+
+def test_an_application_that_answers_after_a_refusal_is_not_heard() -> None:
+    limits = ConnectionLimits(body_bytes=1000)
+    with serving(limits) as running, contextlib.closing(running.open()) as client:
+        client.sendall(CHUNKED.replace(b"/length", b"/unread"))
+        client.sendall(b"7d0\r\n" + bytes(2000) + b"\r\n")
+        assert answer(client)[0] == 413
+        running.app.go_on.set()
+        until(lambda: running.app.events)
+        assert running.app.events == [{"type": "answered"}]
+        assert drained(client) == b""
+
+
 def test_a_body_of_the_limit_is_taken(client: socket.socket) -> None:
     client.sendall(CHUNKED + (b"2710\r\n" + bytes(10_000) + b"\r\n") * 100 + b"0\r\n\r\n")
     assert answer(client)[1]["size"] == 1_000_000
@@ -259,7 +279,7 @@ def test_a_stream_takes_the_connection(running: Running, rest: bytes) -> None:
         assert read(client, size).endswith(rest)
         client.sendall(b"more")
         assert read(client, 4) == b"more"
-        assert running.settled()
+        until(running.settled)
     [(scope, leftover)] = running.streams.taken
     assert leftover == rest
     assert scope["path"] == "/stream"

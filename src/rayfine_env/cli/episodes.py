@@ -1,5 +1,6 @@
 """Plays episodes with random actions, on several sessions at once, and keeps what happened."""
 
+import itertools
 import queue
 import random
 import threading
@@ -106,7 +107,8 @@ class Player:
 
 def players(env: "Env", rules: Rules, concurrency: int) -> list[Player]:
     """One per session that the server has room for; the handle's own, where it has no more."""
-    sessions = [session for session in env.sessions(concurrency) if session.is_ready()]
+    # A full server keeps each who asks waiting a while, so the first refusal is the last asked for.
+    sessions = list(itertools.takewhile(lambda s: s.is_ready(), env.sessions(concurrency)))
     return [Player(env, session, rules) for session in sessions or [env]]
 
 

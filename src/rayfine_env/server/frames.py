@@ -9,7 +9,17 @@ from typing import Any
 from picows import WSAutoPingStrategy, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
-_logger = logging.getLogger(__name__)
+
+class _FaultLogger(logging.LoggerAdapter[logging.Logger]):
+    """Keeps the faults of strangers out of the server's errors."""
+
+    def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
+        super().log(
+            level if kwargs.get("exc_info") else min(level, logging.INFO), msg, *args, **kwargs
+        )
+
+
+_logger = _FaultLogger(logging.getLogger(__name__), {})
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ..authoring.load import Loaded
 from ..errors import ActionError, Cancelled, ProtocolError, RayfineError, Unsupported
 from ..wire import FRAME, Reply, Request, decode_request, frame
 from .forking import Twin, check_forkable, fork_twin, open_descriptors
+from .lifeline import Lifeline
 from .roles import Role, check_role
 from .session import Session, Usage
 from .slots import Slot, Slots
@@ -86,8 +87,11 @@ class Stream:
 class Worker:
     """Serves its sessions, one call at a time, until its door closes."""
 
-    def __init__(self, loaded: Loaded, slots: Slots, slot: int, door: socket.socket) -> None:
+    def __init__(
+        self, loaded: Loaded, slots: Slots, slot: int, door: socket.socket, lifeline: Lifeline
+    ) -> None:
         self._loaded = loaded
+        self._lifeline = lifeline
         self._most = loaded.project.max_message_bytes
         self._slots = slots
         self._runner = DirectRunner(slots.slot(slot))
@@ -249,6 +253,7 @@ class Worker:
         """In the fork: let go of the original's lines, and serve under the new name."""
         code = 1
         try:
+            self._lifeline.tie()
             for stream in self._streams.values():
                 stream.sock.close()
             self._inlets.close()

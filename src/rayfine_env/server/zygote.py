@@ -26,6 +26,7 @@ import msgspec
 from ..authoring.load import Loaded, load
 from ..errors import RayfineError
 from ..wire import encode_value
+from .lifeline import Lifeline
 from .session import document_of
 from .slots import Slots
 from .worker import Worker
@@ -148,7 +149,7 @@ class Zygote:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._line.close()
-        be_worker(self._loaded, self._slots, slot, door)
+        be_worker(self._loaded, self._slots, slot, door, self._args.lifeline_fd)
 
     def _spawn(self, slot: int, door: int) -> int:
         """A worker that imports the environment itself."""
@@ -158,9 +159,10 @@ class Zygote:
                 *(sys.executable, "-m", "rayfine_env.server.zygote", args.target),
                 *("--slots", str(args.slots), "--slots-fd", str(args.slots_fd)),
                 *("--slot", str(slot), "--line-fd", str(door)),
+                *("--lifeline-fd", str(args.lifeline_fd)),
             ],
             stdin=subprocess.PIPE,
-            pass_fds=(args.slots_fd, door),
+            pass_fds=(args.slots_fd, args.lifeline_fd, door),
         )
         assert process.stdin is not None
         with process.stdin as stdin:
@@ -209,12 +211,14 @@ class Zygote:
         self._line.send(msgspec.msgpack.encode(news))
 
 
-def be_worker(loaded: Loaded, slots: Slots, slot: int, door: int) -> NoReturn:
+def be_worker(loaded: Loaded, slots: Slots, slot: int, door: int, lifeline: int) -> NoReturn:
     """Turn this process into a worker; it never returns into the code it was forked from."""
     code = 1
     try:
+        line = Lifeline(lifeline)
+        line.tie()
         _settle()
-        Worker(loaded, slots, slot, socket.socket(fileno=door)).run()
+        Worker(loaded, slots, slot, socket.socket(fileno=door), line).run()
         code = 0
     finally:
         sys.stdout.flush()
@@ -238,10 +242,11 @@ def _settle() -> None:
         numpy.random.seed()
 
 
-def zygote_command(target: str, slots: Slots, line: int) -> list[str]:
+def zygote_command(target: str, slots: Slots, line: int, lifeline: int) -> list[str]:
     return [
         *(sys.executable, "-m", "rayfine_env.server.zygote", target),
         *("--slots", str(slots.count), "--slots-fd", str(slots.fd), "--line-fd", str(line)),
+        *("--lifeline-fd", str(lifeline)),
     ]
 
 
@@ -251,6 +256,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--slots-fd", type=int, required=True)
     parser.add_argument("--line-fd", type=int, required=True)
+    parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--slot", type=int, help="be a worker on this slot, not a zygote")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -262,7 +268,8 @@ def main() -> None:
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         return Zygote(args, variables).run()
     loaded = load(args.target, variables)
-    be_worker(loaded, Slots(args.slots, args.slots_fd), args.slot, args.line_fd)
+    slots = Slots(args.slots, args.slots_fd)
+    be_worker(loaded, slots, args.slot, args.line_fd, args.lifeline_fd)
 
 
 if __name__ == "__main__":

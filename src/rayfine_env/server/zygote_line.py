@@ -29,14 +29,16 @@ class ZygoteLine:
         self._slots = slots
         self._hear: Callable[[News, int], None]
         self._lost: Callable[[], None]
+        # Held open by this process alone: when it ends, so do all workers.
+        self._lifeline, self._held = os.pipe()
         self._start()
 
     def _start(self) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            zygote_command(self._target, self._slots, theirs.fileno()),
+            zygote_command(self._target, self._slots, theirs.fileno(), self._lifeline),
             stdin=subprocess.PIPE,
-            pass_fds=(self._slots.fd, theirs.fileno()),
+            pass_fds=(self._slots.fd, theirs.fileno(), self._lifeline),
         )
         theirs.close()
         assert self._process.stdin is not None

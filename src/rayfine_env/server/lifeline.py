@@ -1,0 +1,26 @@
+"""A worker dies with the front, whatever it is doing: the kernel sees to it."""
+
+import fcntl
+import os
+import signal
+
+
+class Lifeline:
+    """The read end of a pipe whose other end only the front holds.
+
+    When the front is gone the kernel signals the owner of the descriptor, and the default action of
+    SIGIO is to end the process: no author code has to give way for it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._mine = -1
+
+    def tie(self) -> None:
+        """Tie this process to it. The owner belongs to the open file, so a fork opens its own."""
+        if self._mine >= 0:
+            os.close(self._mine)
+        self._mine = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_NONBLOCK)
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        fcntl.fcntl(self._mine, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(self._mine, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
