@@ -234,6 +234,7 @@ def test_an_answer_lost_again_and_again_is_infra(proxied: Counter, proxy: Proxy)
         (lambda c: c.step({}), ActionError, "n: Field required"),
         (lambda c: c.step({"n": 1, "m": 2}), ActionError, "m: "),
         (lambda c: c.step({"n": object()}), ActionError, "cannot be sent as JSON"),
+        (lambda c: c.step({"n": float("nan")}), ActionError, "nan"),
         (lambda c: c.reset(start="x"), ActionError, "start"),
         (lambda c: c.reset(begin=1), ActionError, "begin"),
         (lambda c: c.step({"n": 0}), EnvError, "ValueError: nothing to add"),

@@ -11,6 +11,7 @@ RayfineError
 ├── CapacityError    no room now; try again later
 ├── AuthError        no token, a wrong one, or a role that may not do this
 ├── NotFound         no such method, tool, session or environment
+├── Unsupported      what this environment, or this way of running it, cannot do
 ├── ProtocolError    the message itself is broken: not JSON, too large, too deep
 ├── LoadError        the target holds no environment that can be loaded
 ├── ConfigError      a project file or an option is wrong

@@ -136,11 +136,7 @@ class HTTPEnvClient(ABC, Generic[ActT, ObsT]):
     def _post(self, path: str, body: JSON, timeout_s: float | None, request_id: str | None) -> JSON:
         limit = self._limit(timeout_s)
         about = {"timeout_s": limit, "request_id": request_id or uuid.uuid4().hex}
-        try:
-            data = encode_json({**body, **about})
-        except (TypeError, ValueError, RecursionError) as exc:
-            raise ActionError(f"{path} cannot be sent as JSON: {exc}") from exc
-        return self._ask("POST", path, data, limit)
+        return self._ask("POST", path, encode_json({**body, **about}), limit)
 
     def _ask(self, method: str, path: str, data: bytes | None, limit: float) -> JSON:
         with self._lock:

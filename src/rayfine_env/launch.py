@@ -112,7 +112,7 @@ class EnvironmentWrapper(SyncSession[ActT, ObsT, StateT]):
         self._launch = launch
         self._instance = instance
         self._renewal = _Renewal()
-        transport = launch.provider.transport(instance)
+        transport = launch.provider.transport(instance, instance.session)
         asked = transport.ask(Protocol[Any, Any, Any]().request("describe"))
         super().__init__(transport, Description(asked.unwrap()), launch.types, launch.timeout)
         _active[launch.id] = self
@@ -156,7 +156,7 @@ class EnvironmentWrapper(SyncSession[ActT, ObsT, StateT]):
         if _active.pop(self._launch.id, None) is None:
             return
         try:
-            if not self._launch.provider.ends_sessions:
+            if not self._launch.provider.ends_sessions and not self._instance.session:
                 with contextlib.suppress(InfraError, SessionLost):  # then it has ended already
                     super().close()
         finally:
@@ -197,7 +197,7 @@ class AsyncEnvironmentWrapper(Session[ActT, ObsT, StateT]):
 
     @classmethod
     async def _open(cls, launch: Launch, instance: Instance) -> Self:
-        transport = launch.provider.async_transport(instance)
+        transport = launch.provider.async_transport(instance, instance.session)
         asked = await transport.ask(Protocol[Any, Any, Any]().request("describe"))
         return cls(launch, instance, transport, Description(asked.unwrap()))
 
@@ -240,7 +240,7 @@ class AsyncEnvironmentWrapper(Session[ActT, ObsT, StateT]):
         if _active.pop(self._launch.id, None) is None:
             return
         try:
-            if not self._launch.provider.ends_sessions:
+            if not self._launch.provider.ends_sessions and not self._instance.session:
                 with contextlib.suppress(InfraError, SessionLost):
                     await super().close()
         finally:
@@ -289,7 +289,8 @@ def load_env(
     Args:
         image: A directory, a file, `package.module`, `module:Class`, the name of a bundled
             environment, a class, or the URL of a running server.
-        mode: "local" (a process; for a URL a connection), "process" or "inprocess".
+        mode: "local" (a process; for a URL a connection, with `token` and `session` as its
+            options), "process" or "inprocess".
         container_name: For containers; refused where there is none.
         ray_port: For Ray; refused where there is none.
         env_vars: Variables for the environment, in place before its code is imported.

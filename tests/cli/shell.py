@@ -13,6 +13,8 @@ from typing import Any
 
 RAYFINE = f"{sysconfig.get_path('scripts')}/rayfine"
 NO_MORE: Mapping[str, str] = {}
+OWN_FRAME = re.compile(r'File ".*/rayfine_env/(?!envs/)')
+"""What no user should ever be shown: a line of a traceback through our own code."""
 
 
 def variables(more: Mapping[str, str]) -> dict[str, str]:

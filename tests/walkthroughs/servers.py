@@ -34,6 +34,7 @@ def serving(target: str | Path, *options: str) -> Iterator[Served]:
     os.close(tell)
     with open(told) as said, _ending(process):
         answer = json.loads(said.read())
+        assert "address" in answer, answer
         yield Served(answer["address"], process, answer["token"])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rayfine_env import (
+    Environment,
     cleanup_all_environments,
     get_environment,
     list_active_environments,
@@ -77,6 +78,11 @@ def _private():
 """
 
 
+class Configured(Environment[Any, Any, Any]):
+    def config(self) -> str | None:
+        return os.getenv("MY_CONFIG")
+
+
 @pytest.fixture(params=["local", "inprocess"])
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -116,26 +122,28 @@ def test_a_call_needs_no_setup(tmp_path: Path, mode: str) -> None:
         assert env.hello(name="you") == env.hello("you") == "Hello, you!"
 
 
-def test_actor_is_made_after_its_variables(tmp_path: Path, mode: str) -> None:
-    with load_env(environment(tmp_path, CONFIGURED), mode=mode) as env:
-        env.setup(MY_CONFIG="first")
-        assert env.process(data=[1])["config"] == "first"
-        env.setup(MY_CONFIG="second")
-        assert env.process(data=[1])["config"] == "second"
+@pytest.mark.parametrize("early", [None, "early"])
+def test_variables_are_there_before_any_code_runs(
+    tmp_path: Path, mode: str, early: str | None
+) -> None:
+    given = {"MY_CONFIG": early} if early else {}
+    with load_env(environment(tmp_path, CONFIGURED), mode=mode, env_vars=given) as env:
+        assert env.process(data="x") == {"processed": "x", "config": early, "at_import": early}
+        for later in ("first", "second"):
+            env.setup(MY_CONFIG=later)
+            assert env.process(data="x") == {"processed": "x", "config": later, "at_import": later}
         env.setup()
-        assert env.process(data=[1])["config"] is None
-
-
-def test_variables_of_the_instance_are_there_at_import(tmp_path: Path, mode: str) -> None:
-    path = environment(tmp_path, CONFIGURED)
-    with load_env(path, mode=mode, env_vars={"MY_CONFIG": "early"}) as env:
-        seen = env.process(data="x")
-        assert seen == {"processed": "x", "config": "early", "at_import": "early"}
-        env.setup(MY_CONFIG="late")
-        assert env.process(data="x")["config"] == "late"
-        env.setup()
-        assert env.process(data="x")["config"] == "early"
+        assert env.process(data="x") == {"processed": "x", "config": early, "at_import": early}
     assert "MY_CONFIG" not in os.environ
+
+
+def test_variables_of_a_class(mode: str) -> None:
+    with load_env(Configured, mode=mode) as env:
+        for value in ("first", "second"):
+            env.setup(MY_CONFIG=value)
+            assert env.config() == value
+        env.setup()
+        assert env.config() is None
 
 
 def test_actor_and_functions_side_by_side(tmp_path: Path, mode: str) -> None:

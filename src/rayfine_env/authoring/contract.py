@@ -1,19 +1,28 @@
 """What an environment offers: its methods, tools, rewards and types, read off its class once."""
 
 import difflib
+import functools
 import inspect
+import sys
 import typing
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, is_dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
 
 from ..errors import JSON, LoadError, NotFound
-from .environment import Environment, Kind, Mark, mark_of
-from .models import Observation, State
+from .environment import ActT, Environment, Kind, Mark, StateT, mark_of
+from .models import ObsT, State, StepResult
 from .schema import Signature, TypeOf, summary
 
-GYM = ("reset", "step", "state", "close", "snapshot", "restore")
+# What the house calls by itself, with so many arguments (reset takes what its author likes).
+_TAKES = {"step": 1, "state": 0, "close": 0, "snapshot": 0, "restore": 1}
+GYM = ("reset", *_TAKES)
+_UNSAID = (ActT, ObsT, StateT)
+_WRAPPERS = (staticmethod, classmethod, functools._lru_cache_wrapper)
 
 
 @dataclass(frozen=True)
@@ -44,32 +53,40 @@ class Contract:
         self.env = env
         self.name = env.__name__
         self.description = summary(env.__doc__)
-        found = dict(public_functions(env))
-        self.reset = _signature(env, found.get("reset"), "reset")
-        step = _signature(env, found.get("step"), "step")
-        if step is not None and len(step.names) != 1:
-            raise LoadError(
-                f"{env.__name__}.step takes {step.names or 'nothing'}; it must take one argument, "
-                "the action"
-            )
         action, observation, state = types_of(env)
         self.action = TypeOf(action, "the action")
         self.observation = TypeOf(observation, "the observation")
         self.state = TypeOf(state, "the state")
-        self.steps = step is not None
+        self.reset: Signature | None = None
+        self.steps = False
         self.methods: dict[str, Method] = {}
-        for attribute, fn in found.items():
-            if attribute not in GYM:
-                self._add(attribute, fn)
+        for name, fn in public_functions(env):
+            if name == "reset":
+                self.reset = signature_of(fn, name)
+            elif name in _TAKES:
+                self._check_takes(signature_of(fn, name), name, _TAKES[name])
+                self.steps = self.steps or name == "step"
+            else:
+                self._add(name, fn)
 
-    def _add(self, attribute: str, fn: Callable[..., Any]) -> None:
+    def _check_takes(self, signature: Signature, name: str, count: int) -> None:
+        given = signature.positional[:count]
+        if len(given) < count or not set(signature.required) <= set(given):
+            wanted = "one argument and no more" if count else "no argument"
+            raise LoadError(
+                f"{self.name}.{name} takes ({', '.join(signature.names)}), but it is called with "
+                f"{wanted}: give the others a default, or the method another name"
+            )
+
+    def _add(self, attribute: str, fn: Any) -> None:
         mark = mark_of(fn) or Mark("method", None, None)
         name = mark.name or attribute
-        if name in self.methods or name in GYM:
+        if name in GYM:
+            raise LoadError(f"{self.name}.{attribute} is named {name!r}, which is reserved")
+        if name in self.methods:
             raise LoadError(f"{self.name} has two methods named {name!r}; rename one of them")
-        signature = _signature(self.env, fn, attribute)
-        assert signature is not None
         text = mark.description or summary(fn.__doc__)
+        signature = signature_of(fn, attribute)
         self.methods[name] = Method(name, mark.kind, text, attribute, signature)
 
     def method(self, name: str, kind: Kind | None = None) -> Method:
@@ -105,47 +122,84 @@ def near(name: str, known: list[str]) -> str:
 
 def types_of(env: type[Any]) -> tuple[Any, Any, Any]:
     """Action, observation and state types: from `Environment[A, O, S]`, else from annotations."""
-    for base in _bases(env):
-        if typing.get_origin(base) is Environment:
-            args = typing.get_args(base)
-            return tuple(Any if isinstance(a, typing.TypeVar) else a for a in args)  # type: ignore[return-value]
-    found = dict(public_functions(env))
-    step = _signature(env, found.get("step"), "step")
-    action = step.hint(step.names[0]) if step and step.names else Any
-    seen = step.returns if step else Any
-    typed = isinstance(seen, type) and issubclass(seen, Observation)
-    return action, seen if typed else Any, _state_type(env)
+    action, observation, state = _type_arguments(env)
+    found = dict(public_functions(env)).get("step")
+    step = signature_of(found, "step") if found else None
+    if isinstance(action, TypeVar):
+        action = step.hint(step.positional[0]) if step and step.positional else Any
+    if isinstance(observation, TypeVar):
+        observation = _observation_type(step.returns if step else Any)
+    if isinstance(state, TypeVar):
+        state = _state_type(env)
+    return action, observation, state
 
 
-def _bases(env: type[Any]) -> Iterator[Any]:
-    for cls in env.__mro__:
-        yield from getattr(cls, "__orig_bases__", ())
+def _type_arguments(env: Any) -> tuple[Any, ...]:
+    """What `Environment[…]` was given, also through generic classes in between."""
+    for base in vars(env).get("__orig_bases__", env.__bases__):
+        origin = typing.get_origin(base) or base
+        if origin is Environment:
+            return typing.get_args(base) or _UNSAID
+        if isinstance(origin, type) and issubclass(origin, Environment):
+            given = dict(
+                zip(getattr(origin, "__parameters__", ()), typing.get_args(base), strict=False)
+            )
+            return tuple(given.get(kind, kind) for kind in _type_arguments(origin))
+    return _UNSAID
+
+
+def _observation_type(returned: Any) -> Any:
+    """From `-> Obs`, `-> StepResult[Obs]` or `-> tuple[Obs, float, bool, bool, dict]`."""
+    if typing.get_origin(returned) in (StepResult, tuple):
+        returned = typing.get_args(returned)[0]
+    kind = typing.get_origin(returned) or returned
+    typed = isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, pydantic.BaseModel))
+    return returned if typed else Any
 
 
 def _state_type(env: type[Any]) -> Any:
     state = inspect.getattr_static(env, "state", None)
     fn = state.fget if isinstance(state, property) else state
-    signature = _signature(env, fn, "state") if inspect.isfunction(fn) else None
-    found = signature.returns if signature else State
+    found = signature_of(fn, "state").returns if is_function(fn) else State
     return found if isinstance(found, type) else Any
 
 
-def public_functions(env: type[Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Public functions of the class and of its bases from the same top-level package."""
-    home = env.__module__.partition(".")[0]
+def public_functions(env: type[Any]) -> Iterator[tuple[str, Any]]:
+    """Public functions of the class and its author's other classes; those of GYM from any base."""
     seen: set[str] = set()
     for cls in env.__mro__:
-        if cls is Environment or cls.__module__.partition(".")[0] != home:
-            continue
-        for name, value in cls.__dict__.items():
-            fn = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
-            if name not in seen and inspect.isfunction(fn) and not name.startswith("_"):
-                yield name, fn
+        own = _by_same_author(cls, env)
+        for name, value in vars(cls).items() if cls is not Environment else ():
+            public = not name.startswith("_") and (own or name in GYM)
+            if public and name not in seen and is_function(value):
+                yield name, value
             seen.add(name)
 
 
-def _signature(env: type[Any], fn: Any, name: str) -> Signature | None:
-    if fn is None:
-        return None
-    static = isinstance(inspect.getattr_static(env, name, None), staticmethod)
-    return Signature(fn, skip_first=not static)
+def is_function(value: Any) -> bool:
+    """A function, also inside a staticmethod, a classmethod or functools.cache."""
+    if isinstance(value, _WRAPPERS):
+        value = value.__wrapped__
+    return inspect.isfunction(value)
+
+
+def signature_of(fn: Any, name: str) -> Signature:
+    """The signature of a function as it stands in a class; who calls gives no `self`."""
+    plain = fn.__func__ if isinstance(fn, (staticmethod, classmethod)) else fn
+    return Signature(plain, name, skip_first=not isinstance(fn, staticmethod))
+
+
+def _by_same_author(cls: type[Any], env: type[Any]) -> bool:
+    """Whether a base is of the same package, or lies beside the file of the environment."""
+    if cls.__module__.partition(".")[0] == env.__module__.partition(".")[0]:
+        return True
+    file = getattr(sys.modules.get(env.__module__), "__file__", None)
+    return file is not None and lies_in(Path(file).parent, cls.__module__)
+
+
+def lies_in(directory: Path, module: str) -> bool:
+    """Whether a loaded module came from there, and not from what is installed further below."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    top = module.partition(".")[0]
+    roots = {directory / f"{top}.py", directory / top}
+    return file is not None and not roots.isdisjoint([Path(file), *Path(file).parents])

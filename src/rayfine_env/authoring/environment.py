@@ -36,7 +36,8 @@ class Mark:
 
 
 def mark_of(fn: Any) -> Mark | None:
-    return getattr(fn, _MARK, None)
+    """The mark of a function, also where it was made under a staticmethod or classmethod."""
+    return getattr(fn, _MARK, None) or getattr(getattr(fn, "__func__", None), _MARK, None)
 
 
 class _Decorator:
@@ -52,6 +53,9 @@ class _Decorator:
     def __call__(
         self, fn: Any = None, *, name: str | None = None, description: str | None = None
     ) -> Any:
+        if isinstance(fn, str):
+            raise TypeError(f"write @{self.kind}(name={fn!r}), not @{self.kind}({fn!r})")
+
         def mark(target: Any) -> Any:
             setattr(target, _MARK, Mark(self.kind, name, description))
             return target

@@ -5,22 +5,28 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import operator
+import os.path
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..errors import LoadError, boundary
-from .contract import Contract, public_functions
+from .contract import Contract, is_function, lies_in, near, public_functions
 from .environment import Environment, mark_of
 from .project import Project, read_project
 from .variables import Variables
 
 Target = str | Path | type[Any]
 BUNDLED = Path(__file__).parent.parent / "envs"
+_HOUSE = __name__.partition(".")[0]
 _author_directories: set[Path] = set()
+# sys.path and sys.modules are the whole process's; an env.py may itself load another.
+_one_at_a_time = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -37,24 +43,36 @@ class Loaded:
 def load(target: Target, given: Mapping[str, str] | None = None) -> Loaded:
     """Find, import and read the environment that `target` names.
 
-    The project file's variables, then the given ones, are in place before author code runs.
+    The project file's variables, then the given ones, are in place before author code runs; where
+    it cannot be loaded they are taken out again.
     """
     variables = Variables()
+    try:
+        with _one_at_a_time:
+            return _load(target, given or {}, variables)
+    except BaseException:
+        variables.restore()
+        raise
+
+
+def _load(target: Target, given: Mapping[str, str], variables: Variables) -> Loaded:
     if isinstance(target, type):
-        variables.put(given or {})
-        contract = Contract(_from_class(target))
-        return Loaded(contract, Project.named(target.__name__), variables, target)
+        variables.put(given)
+        contract = Contract(_from_class(target, inspect.getmodule(target)))
+        return Loaded(contract, Project.named(target.__name__), variables, target, given)
     path, attribute = split_target(str(target))
-    project, file = _project_of(path) if path else (None, None)
-    declared = project.deploy_config.environment_variables if project else {}
-    variables.put({**declared, **(given or {})})
-    module = _import_file(file) if file else _import_module(str(target).partition(":")[0])
-    env = _pick(module, attribute)
-    if project is None:
+    if path is None:
+        variables.put(given)
+        name = str(target).partition(":")[0]
+        env = _pick(_import_target(name), attribute)
         project = Project.named(env.__name__)
+    else:
+        project, file, entry_class = _project_of(path)
+        variables.put({**project.deploy_config.environment_variables, **given})
+        env = _pick(_import_file(file), attribute or entry_class)
     contract = Contract(env)
     contract.name = project.name
-    return Loaded(contract, project, variables, target, given or {})
+    return Loaded(contract, project, variables, target, given)
 
 
 def load_again(loaded: Loaded, more: Mapping[str, str]) -> Loaded:
@@ -63,14 +81,23 @@ def load_again(loaded: Loaded, more: Mapping[str, str]) -> Loaded:
     Third-party modules stay as they are; a class that was given as such cannot be imported anew.
     """
     if isinstance(loaded.target, type) or not loaded.target:
-        loaded.variables.put(more)
-        return loaded
-    home = Path(inspect.getfile(loaded.contract.env)).parent
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and Path(file).is_relative_to(home):
+        variables = Variables()
+        variables.put(more)
+        return replace(loaded, variables=variables)
+    with _one_at_a_time:
+        _forget_own(loaded.contract.env.__module__)
+        return load(loaded.target, {**loaded.given, **more})
+
+
+def _forget_own(module: str) -> None:
+    """Forget an environment's package, or what lies beside its file; it is imported anew."""
+    found = sys.modules.get(module)
+    if found is None or found.__file__ is None:
+        return
+    home, package = Path(found.__file__).parent, found.__package__
+    for name in list(sys.modules):
+        if (package and f"{name}.".startswith(f"{package}.")) or _is_from(home, name):
             del sys.modules[name]
-    return load(loaded.target, {**loaded.given, **more})
 
 
 def project_of(target: str) -> Project:
@@ -80,12 +107,14 @@ def project_of(target: str) -> Project:
 
 
 def split_target(target: str) -> tuple[Path | None, str]:
-    """The file or directory (None for a module) and the class a target names."""
-    name, _, attribute = target.partition(":")
-    path = Path(name).expanduser()
-    if path.exists():
+    """The file or directory (None for a module) and the class that a target names."""
+    name, attribute = target, ""
+    if ":" in target and not os.path.exists(target):
+        name, _, attribute = target.rpartition(":")
+    path = Path(os.path.expanduser(name))
+    if name and os.path.exists(path) and not _is_only_a_package(path, name):
         return path.resolve(), attribute
-    if (BUNDLED / name / "env.py").exists():
+    if name.isidentifier() and (BUNDLED / name / "env.py").exists():
         return BUNDLED / name, attribute
     if "/" in name or name.endswith(".py"):
         raise LoadError(
@@ -94,30 +123,57 @@ def split_target(target: str) -> tuple[Path | None, str]:
     return None, attribute
 
 
-def _project_of(path: Path) -> tuple[Project, Path]:
+def _is_only_a_package(path: Path, name: str) -> bool:
+    """`pkg` or `pkg:Class`, said beside a package of that name that is no environment itself."""
+    signs = ("env.py", "config.json", "pyproject.toml")
+    package = name.isidentifier() and (path / "__init__.py").exists()
+    return package and not any((path / sign).exists() for sign in signs)
+
+
+def _project_of(path: Path) -> tuple[Project, Path, str]:
+    """The project of a file or directory, and the file and class that it begins with."""
     if path.is_file():
-        return Project.named(path.stem), path
+        return Project.named(path.stem), path, ""
     project = read_project(path)
     project.check_supported()
-    file = path / project.entry
+    entry, _, attribute = project.entry.partition(":")
+    file = path / entry
     if not file.is_file():
         raise LoadError(
-            f"{path} has no {project.entry}: write one with functions, a class Actor or an "
-            "Environment, or name another file as `entry` in the project file"
+            f"{path} has no {entry}: write one with functions, a class Actor or an Environment, "
+            "or name another file as `entry` in the project file"
         )
-    return project, file
+    return project, file, attribute
+
+
+def _import_target(name: str) -> ModuleType:
+    """Import `package.module`, also from the directory that we are in."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return _import_module(name)
+    except LoadError as exc:
+        missing = getattr(exc.__cause__, "name", None)
+        if not isinstance(exc.__cause__, ModuleNotFoundError) or not f"{name}.".startswith(
+            f"{missing}."
+        ):
+            raise
+        bundled = [file.parent.name for file in BUNDLED.glob("*/env.py")]
+        raise LoadError(
+            f"{name!r} is neither a file nor a directory, a module that can be imported or a "
+            f"bundled environment{near(name, bundled)}"
+        ) from exc
 
 
 def _import_module(name: str) -> ModuleType:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
     with boundary(LoadError, f"importing {name}"):
         return importlib.import_module(name)
 
 
 def _import_file(file: Path) -> ModuleType:
     """Import a file under a name of its own, with its directory importable for its siblings."""
-    _make_room_for(file.parent)
+    _forget_clashes(file.parent)
+    _put_first(file.parent)
     if (file.parent / "__init__.py").exists():
         return _import_from_package(file)
     name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
@@ -130,46 +186,59 @@ def _import_file(file: Path) -> ModuleType:
         with boundary(LoadError, f"importing {file}"):
             spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
         raise
     return module
 
 
 def _import_from_package(file: Path) -> ModuleType:
     """A file inside a package is imported by its dotted name, so that its relative imports work."""
-    parts = [file.stem]
     root = file.parent
     while (root / "__init__.py").exists():
-        parts.insert(0, root.name)
         root = root.parent
-    _make_room_for(root)
-    return _import_module(".".join(parts))
+    _forget_clashes(root)
+    if root in _author_directories or str(root) not in sys.path:
+        _put_first(root)
+    name = ".".join(file.relative_to(root).with_suffix("").parts)
+    module = _import_module(name)
+    if not module.__file__ or not file.samefile(module.__file__):
+        raise LoadError(
+            f"{file} should be imported as {name}, but that is {module.__file__}: rename its "
+            "package, or load it in a process of its own"
+        )
+    return module
 
 
-def _make_room_for(directory: Path) -> None:
-    """Put an author's directory first, and forget other authors' modules that it has its own of."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        home = Path(file).parent if file else None
-        clash = (directory / f"{name}.py").exists() or (directory / name).is_dir()
-        if home in _author_directories and home != directory and clash:
-            del sys.modules[name]
+def _put_first(directory: Path) -> None:
+    """Where two environments share a process, an import inside a function finds the later's."""
     _author_directories.add(directory)
     if str(directory) in sys.path:
         sys.path.remove(str(directory))
     sys.path.insert(0, str(directory))
 
 
+def _forget_clashes(directory: Path) -> None:
+    """Other authors' modules make room for those that this directory has its own of."""
+    for other in _author_directories - {directory}:
+        for name in list(sys.modules):
+            top = directory / name.partition(".")[0]
+            if _is_from(other, name) and (top.is_dir() or top.with_name(f"{top.name}.py").exists()):
+                del sys.modules[name]
+
+
+def _is_from(directory: Path, module: str) -> bool:
+    return module.partition(".")[0] != _HOUSE and lies_in(directory, module)
+
+
 def _pick(module: ModuleType, attribute: str) -> type[Environment[Any, Any, Any]]:
     """The one environment of a module: a named class, an Environment, an Actor or functions."""
     if attribute:
-        found = getattr(module, attribute, None)
-        if not isinstance(found, type):
-            raise LoadError(f"{module.__name__} has no class {attribute!r}")
-        return _from_class(found, module)
-    own = [
-        c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
-    ]
+        return _from_class(_named(module, attribute), module)
+    own = dict.fromkeys(
+        found
+        for name, found in vars(module).items()
+        if isinstance(found, type) and found.__module__ == module.__name__ and name[0] != "_"
+    )
     environments = [c for c in own if issubclass(c, Environment)]
     leaves = [
         c for c in environments if not any(c is not o and issubclass(o, c) for o in environments)
@@ -185,15 +254,29 @@ def _pick(module: ModuleType, attribute: str) -> type[Environment[Any, Any, Any]
     return _from_functions(module)
 
 
-def _from_class(
-    cls: type[Any], module: ModuleType | None = None
-) -> type[Environment[Any, Any, Any]]:
-    module = module or inspect.getmodule(cls)
+def _named(module: ModuleType, attribute: str) -> type[Any]:
+    try:
+        found = operator.attrgetter(attribute)(module)
+    except AttributeError:
+        found = None
+    if not isinstance(found, type):
+        classes = [name for name, value in vars(module).items() if isinstance(value, type)]
+        raise LoadError(f"{module.__file__} has no class {attribute!r}{near(attribute, classes)}")
+    return found
+
+
+def _from_class(cls: type[Any], module: ModuleType | None) -> type[Environment[Any, Any, Any]]:
+    """An Environment as it is, or one made of another class; with what was written beside it.
+
+    Beside an Actor every public function counts, beside another class those with a mark.
+    """
     beside = _module_functions(module) if module else {}
-    if issubclass(cls, Environment):
-        marked = {n: fn for n, fn in beside.items() if mark_of(fn.__func__) and not hasattr(cls, n)}
-        return _make(cls.__name__, cls, marked) if marked else cls
-    return _from_actor(cls, beside)
+    if cls.__name__ != "Actor" or issubclass(cls, Environment):
+        beside = {name: fn for name, fn in beside.items() if mark_of(fn)}
+    if not issubclass(cls, Environment):
+        return _from_actor(cls, beside)
+    more = {name: fn for name, fn in beside.items() if not hasattr(cls, name)}
+    return _make(cls, cls, more) if more else cls
 
 
 def _from_functions(module: ModuleType) -> type[Any]:
@@ -203,8 +286,8 @@ def _from_functions(module: ModuleType) -> type[Any]:
             f"{module.__file__} defines no environment: write a public function, a class Actor or "
             "an Environment subclass (names that start with _ and imported names do not count)"
         )
-    doc = {"__module__": module.__name__, "__doc__": module.__doc__}
-    return type(module.__name__, (Environment,), {**doc, **functions})
+    about = {"__module__": module.__name__, "__doc__": module.__doc__}
+    return type(module.__name__, (Environment,), {**about, **functions})
 
 
 def _from_actor(actor: type[Any], beside: dict[str, Any]) -> type[Any]:
@@ -213,20 +296,23 @@ def _from_actor(actor: type[Any], beside: dict[str, Any]) -> type[Any]:
     def __init__(self: Any) -> None:
         self._actor = actor()
 
-    methods = {name: _delegate(actor, name, fn) for name, fn in public_functions(actor)}
-    if isinstance(inspect.getattr_static(actor, "state", None), property):
-        methods["state"] = property(lambda self: self._actor.state)
-    doc = {"__module__": actor.__module__, "__doc__": actor.__doc__, "__init__": __init__}
-    return type(actor.__name__, (Environment,), {**doc, **beside, **methods})
+    methods = {name: _delegate(name, fn) for name, fn in public_functions(actor)}
+    state = inspect.getattr_static(actor, "state", None)
+    if isinstance(state, property) and state.fget:
+        methods["state"] = property(functools.wraps(state.fget)(lambda self: self._actor.state))
+    if not methods and not beside:
+        raise LoadError(f"{actor.__name__} has no public method; write one")
+    return _make(actor, Environment, {"__init__": __init__, **beside, **methods})
 
 
-def _make(name: str, base: type[Any], more: dict[str, Any]) -> type[Any]:
-    return type(name, (base,), {"__module__": base.__module__, "__doc__": base.__doc__, **more})
+def _make(like: type[Any], base: type[Any], content: dict[str, Any]) -> type[Any]:
+    about = {"__module__": like.__module__, "__doc__": like.__doc__}
+    return type(like.__name__, (base,), {**about, **content})
 
 
-def _delegate(actor: type[Any], name: str, fn: Callable[..., Any]) -> Any:
-    if isinstance(inspect.getattr_static(actor, name), staticmethod):
-        return staticmethod(fn)
+def _delegate(name: str, fn: Any) -> Any:
+    if isinstance(fn, staticmethod):
+        return fn
 
     @functools.wraps(fn)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -240,5 +326,5 @@ def _module_functions(module: ModuleType) -> dict[str, Any]:
     return {
         name: staticmethod(fn)
         for name, fn in vars(module).items()
-        if inspect.isfunction(fn) and fn.__module__ == module.__name__ and not name.startswith("_")
+        if is_function(fn) and fn.__module__ == module.__name__ and name[0] != "_"
     }

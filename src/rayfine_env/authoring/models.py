@@ -1,8 +1,11 @@
 """What an author's environment takes and gives: Action, Observation, State, StepResult."""
 
 import dataclasses
-from dataclasses import dataclass, field
+import inspect
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, TypeVar, dataclass_transform
+
+from pydantic import ConfigDict
 
 ObsT = TypeVar("ObsT")
 
@@ -11,12 +14,17 @@ ObsT = TypeVar("ObsT")
 class Model:
     """Makes every subclass a keyword-only dataclass, decorated with `@dataclass` or not."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "__dataclass_fields__" in cls.__dict__:
+            return  # `@dataclass(slots=True)` makes a copy of the class that it has done already
         own = dict(cls.__dict__)
-        dataclass(kw_only=True)(cls)
-        # dataclass() removes a `field(default_factory=…)` from the class. Put it back, so that an
-        # author's own @dataclass, which runs after this, finds it.
+        # Says to an author's own @dataclass, which runs after this, what we say here.
+        cls.__annotations__ = {"_": KW_ONLY, **inspect.get_annotations(cls)}
+        dataclass(cls)
+        # dataclass() takes a `field(default_factory=…)` off the class, where the second one looks.
         for name, value in own.items():
             if isinstance(value, dataclasses.Field) and name not in cls.__dict__:
                 setattr(cls, name, value)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 import re
 import typing
 from collections.abc import Callable
@@ -9,80 +10,99 @@ from typing import Any
 
 import pydantic
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import ArgsKwargs, PydanticSerializationError
 
-from ..errors import JSON, ActionError, LoadError
+from ..errors import JSON, ActionError, EnvError, LoadError, boundary
 
 _CONFIG = pydantic.ConfigDict(arbitrary_types_allowed=True)
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_UNDESCRIBABLE = (pydantic.errors.PydanticUserError, NameError, TypeError)
 
 
 class _Lenient(GenerateJsonSchema):
-    """Types that JSON Schema cannot say (a numpy array) become "anything"."""
+    """What JSON Schema cannot say is left out: a numpy array is "anything", infinity no default."""
+
+    ignored_warning_kinds = {"non-serializable-default", "skipped-choice"}  # noqa: RUF012
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
         return {}
+
+    def encode_default(self, dft: Any) -> Any:
+        try:
+            return json.loads(json.dumps(super().encode_default(dft), allow_nan=False))
+        except ValueError as exc:
+            raise PydanticSerializationError(str(exc)) from exc
 
 
 class Signature:
     """Validates and converts the arguments of one function before author code runs."""
 
-    def __init__(self, fn: Callable[..., Any], skip_first: bool = False) -> None:
-        self._what = fn.__name__
-        self._hints = hints = _hints(fn)
-        parameters = list(inspect.signature(fn).parameters.values())[1 if skip_first else 0 :]
-        self._named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        self._positional = [p.name for p in self._named if p.kind in _POSITIONAL]
-        self._only_positional = [p.name for p in self._named if p.kind is p.POSITIONAL_ONLY]
-        self._spread = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        self.open = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self.names = [p.name for p in self._named]
-        self._model = self._make_model(hints, _parameter_docs(inspect.getdoc(fn) or ""))
+    def __init__(self, fn: Callable[..., Any], name: str, skip_first: bool = False) -> None:
+        self._what = f"{name}()"
+        self._hints = hints = _hints(fn, name)
+        self._docs = _parameter_docs(inspect.getdoc(fn) or "")
+        self._parameters = [
+            parameter.replace(annotation=hints.get(parameter.name, Any))
+            for parameter in list(inspect.signature(fn).parameters.values())[skip_first:]
+        ]
+        named = [p for p in self._parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        self.names = [p.name for p in named]
+        self.positional = [p.name for p in named if p.kind is not p.KEYWORD_ONLY]
+        self.required = [p.name for p in named if p.default is p.empty]
+        self.open = any(p.kind is p.VAR_KEYWORD for p in self._parameters)
         self.returns = hints.get("return", Any)
-
-    def _make_model(self, hints: JSON, docs: dict[str, str]) -> type[pydantic.BaseModel]:
-        # Fields get neutral names and the parameter as alias: `copy` or `_x` would clash.
-        fields: dict[str, Any] = {}
-        for index, p in enumerate(self._named):
-            default = ... if p.default is p.empty else p.default
-            info = pydantic.Field(default, alias=p.name, description=docs.get(p.name))
-            fields[f"p{index}"] = (hints.get(p.name, Any), info)
-        config = pydantic.ConfigDict(**_CONFIG, extra="allow" if self.open else "forbid")
-        try:
-            return pydantic.create_model(self._what, __config__=config, **fields)
-        except (pydantic.errors.PydanticUserError, TypeError) as exc:
-            raise LoadError(f"the signature of {self._what}() cannot be described: {exc}") from exc
+        self._only_positional = [p.name for p in named if p.kind is p.POSITIONAL_ONLY]
+        # Over the wire every argument may come by its name.
+        nameable = [
+            p.replace(kind=p.POSITIONAL_OR_KEYWORD) if p.kind is p.POSITIONAL_ONLY else p
+            for p in self._parameters
+        ]
+        self._validate = _arguments(nameable, self._what).validate_python
+        self._crossing = boundary(EnvError, f"reading the arguments of {self._what}")
 
     def hint(self, name: str) -> Any:
         return self._hints.get(name, Any)
 
-    def bind(self, args: list[Any], kwargs: JSON) -> tuple[list[Any], JSON]:
+    def bind(self, args: list[Any], kwargs: JSON) -> tuple[tuple[Any, ...], JSON]:
         """Checked and converted arguments, ready for the call."""
-        if len(args) > len(self._positional) and not self._spread:
-            most = len(self._positional)
-            raise ActionError(f"{self._what}() takes at most {most} positional arguments")
-        given = dict(zip(self._positional, args, strict=False))
-        for name in given:
-            if name in kwargs:
-                raise ActionError(f"{self._what}() got {name!r} twice", field=name)
-        values = validated(self._model.model_validate, {**given, **kwargs}, f"{self._what}()")
-        found = {p.name: getattr(values, f"p{index}") for index, p in enumerate(self._named)}
-        extra = args[len(self._positional) :]
-        lead = self._positional if extra else self._only_positional
-        return [*(found.pop(name) for name in lead), *extra], {
-            **found,
-            **(values.model_extra or {}),
-        }
+        with self._crossing:
+            try:
+                found, named = self._validate(ArgsKwargs(tuple(args), kwargs))
+            except pydantic.ValidationError as exc:
+                raise _refusal(exc, self._what, self.positional) from exc
+        for name in self._only_positional[len(found) :]:
+            found += (named.pop(name),)
+        return found, named
 
     def json_schema(self) -> JSON:
-        schema = self._model.model_json_schema(schema_generator=_Lenient)
-        for prop in schema.get("properties", {}).values():
+        """An object with one property for each parameter, whichever way Python would pass it."""
+        parameters = [p for p in self._parameters if p.kind is not p.VAR_POSITIONAL]
+        by_name = [
+            p if p.kind is p.VAR_KEYWORD else p.replace(kind=p.KEYWORD_ONLY) for p in parameters
+        ]
+        schema = _arguments(by_name, self._what).json_schema(schema_generator=_Lenient)
+        for name, prop in schema.setdefault("properties", {}).items():
             prop.pop("title", None)
-        schema.pop("title", None)
-        schema.setdefault("properties", {})
+            if name in self._docs:
+                prop.setdefault("description", self._docs[name])
         return schema
 
     def output_schema(self) -> JSON | None:
         return None if self.returns in (Any, None, type(None)) else type_schema(self.returns)
+
+
+def _arguments(parameters: list[inspect.Parameter], what: str) -> pydantic.TypeAdapter[Any]:
+    """pydantic checks the arguments of a function that only hands them back."""
+
+    def hand_back(*args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    given: Any = hand_back
+    given.__signature__ = inspect.Signature(parameters)
+    given.__annotations__ = {p.name: p.annotation for p in parameters}
+    try:
+        return pydantic.TypeAdapter(given, config=_CONFIG)
+    except _UNDESCRIBABLE as exc:
+        raise LoadError(f"the signature of {what} cannot be described: {exc}") from exc
 
 
 class TypeOf:
@@ -93,12 +113,17 @@ class TypeOf:
         self._what = what
         try:
             self._adapter = pydantic.TypeAdapter(_forbidding_extras(kind))
-        except (pydantic.errors.PydanticUserError, NameError, TypeError) as exc:
+        except _UNDESCRIBABLE as exc:
             raise LoadError(f"{what} type {kind!r} cannot be described: {exc}") from exc
         self._validate = self._adapter.validate_python
+        self._crossing = boundary(EnvError, f"reading {what}")
 
     def validate(self, value: Any) -> Any:
-        return validated(self._validate, value, self._what)
+        with self._crossing:
+            try:
+                return self._validate(value)
+            except pydantic.ValidationError as exc:
+                raise _refusal(exc, self._what) from exc
 
     def json_schema(self) -> JSON:
         return self._adapter.json_schema(schema_generator=_Lenient)
@@ -116,31 +141,33 @@ def type_schema(kind: Any) -> JSON | None:
     """JSON Schema of a type, or None where it has none."""
     try:
         adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
-    except (pydantic.errors.PydanticUserError, NameError, TypeError):
+    except _UNDESCRIBABLE:
         return None
     return adapter.json_schema(schema_generator=_Lenient, mode="serialization") or None
 
 
-def validated(validate: Callable[[Any], Any], value: Any, what: str) -> Any:
-    try:
-        return validate(value)
-    except pydantic.ValidationError as exc:
-        errors = exc.errors(include_url=False, include_context=False, include_input=False)
-        first = errors[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the value"
-        problems = "; ".join(
-            f"{'.'.join(str(p) for p in e['loc']) or 'the value'}: {e['msg']}" for e in errors[:5]
-        )
-        raise ActionError(f"{what}: {problems}", field=where, errors=errors) from exc
+def _refusal(
+    exc: pydantic.ValidationError, what: str, positional: typing.Sequence[str] = ()
+) -> ActionError:
+    """All that is wrong, as one error whose `field` is the first."""
+    errors = exc.errors(include_url=False, include_context=False, include_input=False)
+    for error in errors:
+        first, *rest = error["loc"] or ("the value",)
+        if isinstance(first, int) and first < len(positional):
+            first = positional[first]
+        error["loc"] = (first, *rest)
+    fields = [".".join(map(str, error["loc"])) for error in errors]
+    problems = [f"{field}: {error['msg']}" for field, error in zip(fields, errors, strict=True)]
+    return ActionError(f"{what}: {'; '.join(problems[:5])}", field=fields[0], errors=errors)
 
 
-def _hints(fn: Callable[..., Any]) -> JSON:
+def _hints(fn: Callable[..., Any], name: str) -> JSON:
     try:
         return typing.get_type_hints(fn, include_extras=True)
-    except (NameError, TypeError, AttributeError) as exc:
+    except (NameError, TypeError, AttributeError, SyntaxError) as exc:
         raise LoadError(
-            f"an annotation of {fn.__name__}() cannot be resolved: {exc}. Import its type at run "
-            "time (not under TYPE_CHECKING)."
+            f"an annotation of {name}() cannot be resolved: {exc}. Import its type at run time "
+            "(not under TYPE_CHECKING)."
         ) from exc
 
 
@@ -151,8 +178,8 @@ def summary(doc: str | None) -> str:
 
 def _parameter_docs(doc: str) -> dict[str, str]:
     """Parameter texts of a docstring in Google's or reST's manner."""
-    found = dict(re.findall(r"^:param (?:\S+ )?(\w+): *(.+)$", doc, re.M))
-    section = re.search(r"^(?:Args|Arguments|Parameters):\n((?:[ \t]+.*\n?|\n)+)", doc, re.M)
-    if section:
-        found |= dict(re.findall(r"^[ \t]+(\w+)(?: \([^)]*\))?: *(.+)$", section[1], re.M))
-    return found
+    found = re.findall(r"^:param (?:[^:\n]* )?\*{0,2}(\w+):(.*(?:\n[ \t]+\S.*)*)", doc, re.M)
+    if section := re.search(r"^(?:Args|Arguments|Parameters):\n((?:[ \t]+.*\n?|\n)+)", doc, re.M):
+        entry = r"^([ \t]+)\*{0,2}(\w+)(?: \([^)\n]*\))?:(.*(?:\n\1[ \t]+\S.*)*)"
+        found += [(name, text) for _, name, text in re.findall(entry, section[1], re.M)]
+    return {name: " ".join(text.split()) for name, text in found}

@@ -1,5 +1,6 @@
 """The `rayfine` command: one file per noun, each importing what it needs only when it runs."""
 
+import signal
 import sys
 from typing import NoReturn
 
@@ -7,10 +8,14 @@ import click
 
 from ..errors import RayfineError
 from .call import call
+from .doctor import doctor
+from .logs import logs
 from .methods import methods
 from .output import INTERRUPTED, Output
+from .ps import ps
 from .run import run
 from .serve import serve
+from .stop import stop
 from .version import version
 
 EPILOG = """\b
@@ -19,7 +24,7 @@ Exit codes:
   1    the environment refused the call, or failed at it
   2    the command line, the target or a project file is wrong
   3    what carries the environment failed, was full or took too long
-  130  interrupted
+  130  interrupted (143: terminated)
 
 With --json, standard output is one JSON document, also where it fails; all else goes to
 standard error. NO_COLOR=1 turns colours off.
@@ -27,7 +32,7 @@ standard error. NO_COLOR=1 turns colours off.
 
 
 @click.group(
-    commands=[serve, call, methods, run, version],
+    commands=[serve, call, methods, run, ps, logs, stop, doctor, version],
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )
@@ -42,6 +47,8 @@ def rayfine() -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
+    # An exception, so that whatever was opened is closed on the way out.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     # Read from argv: a command line that cannot be parsed is answered in JSON all the same.
     output = Output(as_json="--json" in sys.argv[1:])
     try:

@@ -58,7 +58,7 @@ class Rules:
 
     @classmethod
     def of(cls, env: "Env", seed: int, max_steps: int) -> "Rules":
-        about = env._description.document
+        about = env.describe()
         reset = about["reset"]
         if reset is None or not about["steps"]:
             raise ConfigError(

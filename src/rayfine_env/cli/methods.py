@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def methods(output: Output, /, **target: Any) -> None:
     """List what can be called, and with what."""
     with open_env(**target) as env:
-        document = env._description.document
+        document = env.describe()
     rows = [*_episode_rows(document), *map(_row, document["methods"])]
     if output.as_json:
         output.document(rows)

@@ -146,15 +146,11 @@ def _make_token(host: str, tokens: "dict[str, Role]") -> str:
 
 
 def default_port(target: str) -> int:
-    from ..authoring.load import split_target
-    from ..authoring.project import read_project
+    """The project file's, where it sets one."""
+    from ..authoring.load import project_of
 
-    path, _ = split_target(target)
-    if path is not None and path.is_dir():
-        service = read_project(path).deploy_config.service
-        if "port" in service.model_fields_set:
-            return service.port
-    return DEFAULT_PORT
+    service = project_of(target).deploy_config.service
+    return service.port if "port" in service.model_fields_set else DEFAULT_PORT
 
 
 def _announce(output: Output, path: str, address: str, made: str | None) -> None:

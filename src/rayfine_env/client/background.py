@@ -5,28 +5,51 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from .protocol import generation
+from ..errors import InfraError
+from .forks import Forkable
 
 T = TypeVar("T")
-_lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
-_generation = -1
+
+
+class _Background(Forkable):
+    def __init__(self) -> None:
+        super().__init__()
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """The thread stayed with the parent, and maybe the lock too."""
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.thread: threading.Thread | None = None
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                run = self._loop.run_forever
+                self.thread = threading.Thread(target=run, daemon=True, name="rayfine-loop")
+                self.thread.start()
+            return self._loop
+
+
+_background = _Background()
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The loop, started on first use and again in a forked child."""
-    global _loop, _generation
-    with _lock:
-        if _loop is None or _generation != generation():
-            _loop, _generation = asyncio.new_event_loop(), generation()
-            thread = threading.Thread(target=_loop.run_forever, daemon=True, name="rayfine-loop")
-            thread.start()
-        return _loop
+    """The loop, started on first use."""
+    return _background.loop()
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, also from code that is itself inside a running loop."""
-    future = asyncio.run_coroutine_threadsafe(work, background_loop())
+    loop = background_loop()
+    if threading.current_thread() is _background.thread:
+        work.close()
+        raise InfraError(
+            "async code of an in-process environment cannot wait for another one; use aload_env",
+            retryable=False,
+        )
+    future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()
     except BaseException:

@@ -1,7 +1,6 @@
 """The client's side of the conversation, without I/O: ids, frames, handshake, typed results."""
 
 import itertools
-import os
 import secrets
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
@@ -11,31 +10,21 @@ import pydantic
 from ..authoring.environment import ActT, StateT
 from ..authoring.models import Observation, ObsT, StepResult
 from ..authoring.schema import TypeOf
-from ..errors import JSON, InfraError, ProtocolError, RayfineError, from_code
+from ..errors import JSON, ActionError, InfraError, ProtocolError, RayfineError, from_code
 from ..wire import FRAME, PROTOCOL, Reply, Request, decode_json, decode_reply
 from .address import Address
+from .forks import Forkable
+from .forks import generation as generation
 
 T = TypeVar("T")
+_SAME = "are both of the same version?"
 _BESIDE = ("reward", "terminated", "truncated")
 
-_generation = itertools.count()
-_born = next(_generation)
+_LONGEST_CALL = 1e9
+_LONGEST_ANSWER = 65536
 
 
-def _after_fork() -> None:
-    global _born
-    _born = next(_generation)
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def generation() -> int:
-    """Changes in a forked child, which must not speak on its parent's connection."""
-    return _born
-
-
-class Protocol(Generic[ActT, ObsT, StateT]):
+class Protocol(Forkable, Generic[ActT, ObsT, StateT]):
     """Makes requests and reads replies for one handle on one session."""
 
     def __init__(
@@ -44,6 +33,7 @@ class Protocol(Generic[ActT, ObsT, StateT]):
         timeout: float | None = None,
         limits: dict[str, float | None] | None = None,
     ) -> None:
+        super().__init__()
         self._timeout = timeout
         self._limits = limits or {}
         self._observation = types[1]
@@ -51,11 +41,10 @@ class Protocol(Generic[ActT, ObsT, StateT]):
         self._states = TypeOf(types[2], "the state")
         self._plain = types[1] is Any
         self._fields = _field_names(types[1])
-        self._restart_ids()
+        self.after_fork()
 
-    def _restart_ids(self) -> None:
+    def after_fork(self) -> None:
         # Two handles on one session, or two sides of a fork, must never use the same ids.
-        self._generation = generation()
         high = secrets.randbits(31) << 32
         self._ids = itertools.count(high + 1)
 
@@ -67,9 +56,9 @@ class Protocol(Generic[ActT, ObsT, StateT]):
         kwargs: JSON | None = None,
         timeout: float | None = None,
     ) -> Request:
-        if self._generation != _born:
-            self._restart_ids()
         limit = self._timeout if timeout is None else timeout
+        if limit is not None and not 0 < limit <= _LONGEST_CALL:
+            raise ActionError(f"timeout is a number of seconds above 0, at most 1e9, not {limit}")
         if limit is None:
             limit = self._limits.get(op)
         return Request(op, next(self._ids), name, list(args), kwargs or {}, limit)
@@ -104,13 +93,16 @@ class Protocol(Generic[ActT, ObsT, StateT]):
         return from_code(failure["code"], failure["message"], failure.get("detail", {}))
 
     def _result(self, data: JSON) -> StepResult[ObsT]:
-        observation = data["observation"]
+        try:
+            reward, terminated, truncated = (data[name] for name in _BESIDE)
+            observation, info, usage = data["observation"], data["info"], data["usage"]
+        except (KeyError, TypeError) as exc:
+            raise ProtocolError(f"the server's result lacks {exc}; {_SAME}") from exc
         if not self._plain:
             observation = self._typed(self._observations.validate, self._whole(data), "observation")
-        info = data["info"]
         # What the call took is told beside what the author tells, and never instead of it.
-        info.setdefault("usage", data["usage"])
-        return StepResult(observation, data["reward"], data["terminated"], data["truncated"], info)
+        info.setdefault("usage", usage)
+        return StepResult(observation, reward, terminated, truncated, info)
 
     def _whole(self, data: JSON) -> Any:
         """The observation with the fields that travelled beside it, where its type has them."""
@@ -126,8 +118,7 @@ class Protocol(Generic[ActT, ObsT, StateT]):
             return validate(value)
         except RayfineError as exc:
             raise ProtocolError(
-                f"the server's {what} does not fit this client's type: {exc.message}; are both of "
-                "the same version?"
+                f"the server's {what} does not fit this client's type: {exc.message}; {_SAME}"
             ) from exc
 
 
@@ -140,22 +131,31 @@ def _field_names(kind: Any) -> frozenset[str]:
 
 
 class Frames:
-    """Cuts a stream of bytes into replies."""
+    """Cuts a stream of bytes into replies; a reply that comes whole is never copied."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._rest: bytes | bytearray = b""
 
     def feed(self, data: bytes) -> list[Reply]:
-        self._buffer += data
-        replies = []
-        while len(self._buffer) >= FRAME.size:
-            (size,) = FRAME.unpack_from(self._buffer)
-            end = FRAME.size + size
-            if len(self._buffer) < end:
+        received = data if not self._rest else self._joined(data)
+        view, start, replies = memoryview(received), 0, []
+        while len(received) - start >= FRAME.size:
+            (size,) = FRAME.unpack_from(received, start)
+            end = start + FRAME.size + size
+            if len(received) < end:
                 break
-            replies.append(decode_reply(bytes(self._buffer[FRAME.size : end])))
-            del self._buffer[:end]
+            replies.append(decode_reply(view[start + FRAME.size : end]))
+            start = end
+        # Replies refer to these bytes, so what is left over goes on in bytes of its own.
+        self._rest = received[start:] if start else received
         return replies
+
+    def _joined(self, data: bytes) -> bytearray:
+        """A bytearray grows in place: a large reply costs no more than its length."""
+        if not isinstance(self._rest, bytearray):
+            self._rest = bytearray(self._rest)
+        self._rest += data
+        return self._rest
 
 
 class Handshake:
@@ -174,21 +174,31 @@ class Handshake:
             **({"X-Session-Id": self._session} if self._session else {}),
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        return f"GET /stream HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+        return f"GET {self._address.prefix}/stream HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
 
     def feed(self, data: bytes) -> tuple[str, bytes] | None:
-        """The session's id and the bytes past the handshake; None while more is needed."""
+        """The session's id and the bytes past the handshake; None while more is needed.
+
+        No data means that the server has closed the connection.
+        """
         self._received += data
+        if not self._received:
+            raise ConnectionResetError("it closed the connection")
+        more = bool(data) and len(self._received) < _LONGEST_ANSWER
         head, found, rest = self._received.partition(b"\r\n\r\n")
-        if not found and data:
+        if more and not found:
             return None
         status, *lines = head.decode("latin-1").split("\r\n")
         headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
-        if status.startswith("HTTP/1.1 101"):
-            return headers["x-session-id"], rest
-        if data and len(rest) < int(headers.get("content-length", 0)):
+        if status.startswith("HTTP/1.1 101") and (session := headers.get("x-session-id")):
+            return session, rest
+        if more and len(rest) < _number(headers.get("content-length", "")):
             return None
         raise _refusal(status, rest, self._address)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def _refusal(status: str, body: bytes, address: Address) -> RayfineError:
@@ -197,8 +207,7 @@ def _refusal(status: str, body: bytes, address: Address) -> RayfineError:
         return from_code(error["code"], error["message"], error.get("detail") or {})
     except (ProtocolError, KeyError, TypeError):
         return InfraError(
-            f"{address.url} did not accept the connection ({status or 'it closed it'}); is it a "
-            "Rayfine server?",
+            f"{address.url} did not accept the connection ({status}); is it a Rayfine server?",
             phase="connect",
             retryable=False,
         )

@@ -1,12 +1,13 @@
 """A session for async code."""
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Generic, Self
 
 from ..authoring.environment import ActT, StateT
 from ..authoring.models import ObsT, StepResult
-from ..errors import JSON, RayfineError
+from ..errors import JSON, InfraError, RayfineError, SessionLost
 from ..wire import Reply, Request
 from .description import Description
 from .protocol import Protocol
@@ -33,13 +34,14 @@ class Session(Generic[ActT, ObsT, StateT]):
     def id(self) -> str:
         return self._transport.session
 
-    async def setup(self, **variables: str) -> None:
+    async def setup(self, /, **variables: str) -> None:
         """Put environment variables in place, then make the environment."""
         request = self._protocol.request("setup", kwargs=variables)
         self._protocol.value(await self._ask(request))
 
     async def reset(
         self,
+        /,
         seed: int | None = None,
         episode_id: str | None = None,
         *,
@@ -102,6 +104,10 @@ class Session(Generic[ActT, ObsT, StateT]):
         request = self._protocol.request("restore", args=(snapshot,))
         self._protocol.value(await self._ask(request))
 
+    async def describe(self) -> JSON:
+        """The whole contract as plain data: methods, schemas, limits."""
+        return self._description.document
+
     async def list_methods(self) -> list[str]:
         """The names of everything that can be called."""
         return self._description.method_names
@@ -125,10 +131,12 @@ class Session(Generic[ActT, ObsT, StateT]):
         return self.id
 
     async def close(self) -> None:
-        """End the session."""
+        """End the session; one that is gone already is ended."""
         try:
-            reply = await self._ask(self._protocol.request("close"))
-            self._protocol.value(reply)
+            if self.id:
+                with contextlib.suppress(SessionLost, InfraError):
+                    reply = await self._ask(self._protocol.request("close"))
+                    self._protocol.value(reply)
         finally:
             await self._transport.close()
 

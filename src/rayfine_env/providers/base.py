@@ -29,6 +29,8 @@ class Instance:
     url: str
     """Where the server answers; all that a client needs, with the token if there is one."""
     token: str | None = None
+    session: str = ""
+    """A session that is there already, to be used and left as it is."""
 
 
 class Provider(Protocol):

@@ -4,7 +4,14 @@ import asyncio
 
 from ..authoring.load import load
 from ..client.background import background_loop
-from ..client.transport import AsyncInProcess, AsyncTransport, Handle, InProcess, Transport
+from ..client.transport import (
+    AsyncInProcess,
+    AsyncTransport,
+    Handle,
+    InProcess,
+    Open,
+    Transport,
+)
 from ..errors import ProtocolError
 from ..server.sessions import Sessions
 from ..wire import Reply, decode_request, encode
@@ -39,22 +46,20 @@ class InProcessProvider:
 
     def _parts(
         self, instance: Instance, session: str
-    ) -> tuple[Handle, asyncio.AbstractEventLoop, str]:
+    ) -> tuple[Handle, Open, asyncio.AbstractEventLoop, str]:
         sessions = self._running[instance.id]
-        loop = background_loop()
-        if not session:
-            session = asyncio.run_coroutine_threadsafe(sessions.open(), loop).result()
-        return _handler(sessions), loop, session
+        return _handler(sessions), sessions.open, background_loop(), session
 
 
 def _handler(sessions: Sessions) -> Handle:
     """The wire's two codecs around handle(): what runs here behaves as it would far away."""
 
-    async def handle(data: bytes) -> bytes:
+    async def handle(data: bytes, session: str) -> bytes:
         try:
             request = decode_request(data)
         except ProtocolError as exc:
             return encode(Reply.from_error(0, exc))
+        request.session = session
         return encode(await sessions.handle(request))
 
     return handle

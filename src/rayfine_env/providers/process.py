@@ -78,7 +78,8 @@ class ProcessProvider(SocketProvider):
             ) from None
         if "error" in answer:
             error = answer["error"]
-            raise from_code(error["code"], error["message"], error["detail"])
+            more = f"\n{last_lines(directory)}" if error["code"] == InfraError.code else ""
+            raise from_code(error["code"], error["message"] + more, error["detail"])
         return Instance(id, self.name, answer["address"], answer.get("token"))
 
     async def stop(self, id: str) -> None:

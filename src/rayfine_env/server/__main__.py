@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import secrets
+import signal
 import sys
 from pathlib import Path
 
@@ -33,6 +34,8 @@ def main() -> int:
         capacity=args.capacity,
         variables=variables,
     )
+    # uvicorn raises the signal again when it is done: it must not end us before the clean-up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         serve(
             options,

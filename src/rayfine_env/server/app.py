@@ -60,7 +60,7 @@ def build_app(sessions: Handler, guard: Guard, *, require_session: bool = False)
         routes=[
             Route("/health", health),
             Route("/metrics", figures),
-            WebSocketRoute("/stream", WebSocketFace(sessions)),
+            WebSocketRoute("/stream", WebSocketFace(sessions).__call__),
             *HTTPFace(sessions, require_session=require_session).routes(),
         ],
         middleware=[Middleware(GuardMiddleware, guard=guard)],

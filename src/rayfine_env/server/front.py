@@ -85,10 +85,12 @@ def _listening(options: "ServeOptions") -> Iterator[tuple[socket.socket, str]]:
     else:
         listener = _bind_unix(options.uds)
         address = f"unix:{options.uds}"
-    with contextlib.closing(listener):
-        yield listener, address
-    if options.uds is not None:
-        options.uds.unlink(missing_ok=True)
+    try:
+        with contextlib.closing(listener):
+            yield listener, address
+    finally:
+        if options.uds is not None:
+            options.uds.unlink(missing_ok=True)
 
 
 def _bind_tcp(host: str, port: int) -> socket.socket:

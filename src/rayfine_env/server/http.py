@@ -14,6 +14,7 @@ from .sessions import Handler
 
 SESSION_HEADER = "x-session-id"
 SESSION_COOKIE = "rayfine_session"
+_LONGEST_CALL = 1e9
 Endpoint = Callable[[HTTPRequest], Awaitable[Response]]
 
 
@@ -87,8 +88,7 @@ class HTTPFace:
     def _step(self, body: JSON, http: HTTPRequest) -> Request:
         if "action" not in body:
             raise ActionError('step needs a body like {"action": …}', field="action")
-        known = {"action", "timeout_s", "request_id", "episode_id"}
-        _refuse_unknown(body, known)
+        _refuse_unknown(body, {"action", "timeout_s", "request_id"})
         timeout = _seconds(body.get("timeout_s"))
         return Request("step", id=_id(body), args=[body["action"]], timeout=timeout)
 
@@ -145,7 +145,8 @@ def _id(body: JSON) -> int | str:
 def _seconds(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value <= _LONGEST_CALL:
         raise ActionError("timeout_s is a number of seconds above 0", field="timeout_s")
     return float(value)
 

@@ -8,13 +8,11 @@ import socket
 from collections import deque
 from typing import Any
 
-import msgspec
-
 from ..errors import InfraError, RayfineError, SessionLost
 from ..wire import FRAME, Reply, Request, decode_reply, frame
 from .roles import Role
 from .slots import Slots
-from .worker import Knock
+from .worker import Knock, encode_knock
 
 
 class Member:
@@ -44,7 +42,7 @@ class Member:
 
     def knock(self, knock: Knock, *fds: int) -> None:
         try:
-            socket.send_fds(self.door, [msgspec.msgpack.encode(knock)], list(fds))
+            socket.send_fds(self.door, [encode_knock(knock)], list(fds))
         except OSError as exc:
             raise InfraError(f"the session's process takes no more connections: {exc}") from exc
 

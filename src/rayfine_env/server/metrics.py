@@ -1,5 +1,6 @@
 """Prometheus figures of one server."""
 
+import functools
 import time
 from collections.abc import Iterator
 from typing import Protocol
@@ -36,13 +37,16 @@ class Metrics(Collector):
     def __init__(self, source: Source) -> None:
         self._source = source
         self._registry = prometheus.CollectorRegistry()
-        self._requests = prometheus.Counter(
+        requests = prometheus.Counter(
             "rayfine_requests", "Requests answered.", ["op", "outcome"], registry=self._registry
         )
-        self._seconds = prometheus.Histogram(
+        seconds = prometheus.Histogram(
             "rayfine_request_seconds", "Time to answer.", ["op"], registry=self._registry
         )
         self._registry.register(self)
+        # labels() costs more than the counting, and there are few of them.
+        self._requests = functools.cache(requests.labels)
+        self._seconds = functools.cache(seconds.labels)
 
     def collect(self) -> Iterator[Metric]:
         totals = self._source.totals()
@@ -53,8 +57,8 @@ class Metrics(Collector):
         yield CounterMetricFamily("rayfine_wall_seconds", "Time in these calls.", totals.wall)
 
     def observe(self, op: str, outcome: str, started: float) -> None:
-        self._requests.labels(op, outcome).inc()
-        self._seconds.labels(op).observe(time.perf_counter() - started)
+        self._requests(op, outcome).inc()
+        self._seconds(op).observe(time.perf_counter() - started)
 
     def render(self) -> bytes:
         return prometheus.generate_latest(self._registry)

@@ -1,5 +1,6 @@
 """One live, isolated use of an environment: what a request does, whichever door it came by."""
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -161,11 +162,9 @@ class Session:
 
     async def _state(self, request: Request, role: Role) -> Any:
         env = await self._live(request)
-        found = getattr(type(env), "state", None)
-        if found is None:
+        if not hasattr(type(env), "state") and "state" not in vars(env):
             return (self._episode or Episode(self._loaded.project, "")).state
-        read = (lambda: env.state) if isinstance(found, property) else (lambda: env.state())
-        return await self._author("state", request, read)
+        return await self._author("state", request, lambda: _read_state(env))
 
     async def _call(self, request: Request, role: Role) -> Any:
         return await self._call_method(request, self._contract.method(request.name))
@@ -240,6 +239,7 @@ class Session:
             if self._loaded is not self._first:
                 self._loaded.variables.restore()
                 self._loaded = self._first
+                self._contract = self._first.contract
 
     async def _close(self, request: Request, role: Role) -> None:
         await self.close()
@@ -259,6 +259,12 @@ OPS: dict[str, Callable[[Session, Request, Role], Awaitable[Any]]] = {
     "ping": Session._ping,
     "close": Session._close,
 }
+
+
+def _read_state(env: Any) -> Any:
+    """An author's state is a property, an attribute or a method."""
+    state = env.state
+    return state() if inspect.ismethod(state) or inspect.isfunction(state) else state
 
 
 def document_of(loaded: Loaded) -> JSON:

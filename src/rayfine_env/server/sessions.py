@@ -94,7 +94,7 @@ class Sessions:
         task = asyncio.current_task()
         assert task is not None
         seat.running[request.id] = task
-        seat.runner.arrived = time.perf_counter()
+        seat.runner.arrived = time.monotonic()
         try:
             async with seat.turn:
                 self._seat(seat.session.id)  # it may have been lost while this call waited

@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import time
 from dataclasses import dataclass
 
 _FIELDS = 8  # a cache line each: no two workers write the same one
@@ -48,8 +47,7 @@ class Slot:
         for field in range(_FIELDS):
             self._numbers[self._base + field] = 0
 
-    def begin(self, request: int | str, limit: float | None) -> None:
-        now = time.monotonic()
+    def begin(self, request: int | str, now: float, limit: float | None) -> None:
         base = self._base
         self._numbers[base + _REQUEST] = request if isinstance(request, int) else 0
         self._floats[base + _STARTED] = now

@@ -31,7 +31,7 @@ class ThreadRunner:
         self._thread: threading.Thread | None = None
 
     async def run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
-        started = time.perf_counter()
+        started = time.monotonic()
         done = self._start(call)
         clock = asyncio.timeout(limit)
         try:
@@ -47,7 +47,7 @@ class ThreadRunner:
             self._give_up()
             raise
         finally:
-            wall = time.perf_counter() - started
+            wall = time.monotonic() - started
             self.usage = Usage(self._cpu, wall, started - self.arrived, _peak_memory())
 
     def _start(self, call: Callable[[], Any]) -> asyncio.Future[Any]:

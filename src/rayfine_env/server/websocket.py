@@ -3,13 +3,17 @@
 import asyncio
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from ..errors import ProtocolError, RayfineError
+from ..errors import CapacityError, ProtocolError, RayfineError
 from ..wire import Reply, Request, decode_json_request, decode_request, encode, reply_to_json
+from .roles import check_role
 from .sessions import Handler
 
 _MOST_WAITING = 64
+_TRY_LATER, _REFUSED = 1013, 1008
+_REASON_BYTES = 123
 
 
 class WebSocketFace:
@@ -18,20 +22,29 @@ class WebSocketFace:
     def __init__(self, sessions: Handler) -> None:
         self._sessions = sessions
 
-    async def __call__(self, socket: WebSocket) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        socket = WebSocket(scope, receive, send)
         try:
-            wanted = socket.headers.get("x-session-id") or socket.query_params.get("session_id")
-            id = wanted or await self._sessions.open()
+            id = await self._session_of(socket)
             self._sessions.attach(id)
         except RayfineError as exc:
+            # Accepted first: a browser learns the reason only from a close frame.
             await socket.accept()
-            await socket.close(1013 if exc.code == "capacity" else 1008, exc.message[:120])
+            code = _TRY_LATER if isinstance(exc, CapacityError) else _REFUSED
+            await socket.close(code, exc.message.encode()[:_REASON_BYTES].decode(errors="ignore"))
             return
         try:
             await socket.accept(headers=[(b"x-session-id", id.encode())])
             await _Conversation(self._sessions, socket, id).run()
         finally:
             self._sessions.detach(id)
+
+    async def _session_of(self, socket: WebSocket) -> str:
+        wanted = socket.headers.get("x-session-id") or socket.query_params.get("session_id")
+        if wanted:
+            return wanted
+        check_role(socket.state.role, Request("open"))
+        return await self._sessions.open()
 
 
 class _Conversation:
@@ -54,14 +67,7 @@ class _Conversation:
 
     async def _answer(self, message: Any) -> None:
         text = message.get("text")
-        try:
-            request = (
-                decode_request(message["bytes"]) if text is None else decode_json_request(text)
-            )
-        except ProtocolError as exc:
-            reply = Reply.from_error(0, exc)
-        else:
-            reply = await self._handle(request)
+        reply = await self._reply(text, message)
         try:
             if text is None:
                 await self._socket.send_bytes(encode(reply))
@@ -71,6 +77,12 @@ class _Conversation:
             # The client left before its answer; the session keeps it for a resend.
             return
 
-    async def _handle(self, request: Request) -> Reply:
+    async def _reply(self, text: str | None, message: Any) -> Reply:
+        try:
+            request = (
+                decode_request(message["bytes"]) if text is None else decode_json_request(text)
+            )
+        except ProtocolError as exc:
+            return Reply.from_error(0, exc)
         request.session = self._id
         return await self._sessions.handle(request, self._socket.state.role)

@@ -54,6 +54,10 @@ class Word(msgspec.Struct, omit_defaults=True):
 _knocks = msgspec.msgpack.Decoder(Knock)
 
 
+def encode_knock(knock: Knock) -> bytes:
+    return msgspec.msgpack.encode(knock)
+
+
 class Stream:
     """One connection: of a client of ours, or of the front for the faces it speaks itself."""
 
@@ -111,13 +115,17 @@ class Worker:
 
     def run(self) -> None:
         while self._open:
-            for fd in self._runner.wait(self._inlets):
-                if fd == self._door.fileno():
-                    self._hear(self._listen())
-                elif fd in self._streams:
-                    self._read(self._streams[fd])
-            while self._knocked:
-                self._hear(self._knocked.pop(0))
+            self.turn()
+
+    def turn(self) -> None:
+        """Wait until something is asked, and do it."""
+        for fd in self._runner.wait(self._inlets):
+            if fd == self._door.fileno():
+                self._hear(self._listen())
+            elif fd in self._streams:
+                self._read(self._streams[fd])
+        while self._knocked:
+            self._hear(self._knocked.pop(0))
 
     def _listen(self) -> tuple[Knock, int]:
         data, fds, _, _ = socket.recv_fds(self._door, _READ, 1)
@@ -164,7 +172,7 @@ class Worker:
             self._drop(stream)
 
     def _serve(self, stream: Stream, data: bytes) -> None:
-        self._runner.arrived = time.perf_counter()
+        self._runner.arrived = time.monotonic()
         try:
             for request in stream.requests(data, self._most):
                 self._reply(stream, self._perform(request, stream))
@@ -292,14 +300,14 @@ class DirectRunner:
 
     async def run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
         slot = self.slot
-        started, cpu = time.perf_counter(), time.process_time()
-        slot.begin(self.request, limit)
+        started, cpu = time.monotonic(), time.process_time()
+        slot.begin(self.request, started, limit)
         try:
             result = call()
             return self._on_loop(result) if inspect.isawaitable(result) else result
         finally:
             slot.end()
-            wall, cpu = time.perf_counter() - started, time.process_time() - cpu
+            wall, cpu = time.monotonic() - started, time.process_time() - cpu
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             self.usage = Usage(cpu, wall, started - self.arrived, peak)
             slot.account(cpu, wall)

@@ -35,6 +35,8 @@ from .zygote_line import ZygoteLine
 
 logger = logging.getLogger(__name__)
 _SCAN_SECONDS = 0.02
+_NEWS_SECONDS = 0.5
+_LAST_MOMENT = 0.5
 _SPARES = 2
 _REMEMBERED = 4096
 _LOG_BYTES = 16 * 1024 * 1024
@@ -140,7 +142,10 @@ class Workers:
     def _hear_member(self, member: Member) -> None:
         data, fds, _, _ = socket.recv_fds(member.door, 4096, 1)
         if not data:
-            asyncio.get_running_loop().remove_reader(member.door)
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(member.door)
+            # The zygote tells how it ended, unless that has ended too.
+            loop.call_later(_NEWS_SECONDS, self._bury, member, "has ended")
             return
         word = _words.decode(data)
         seat = self._seats.get(word.id)
@@ -191,8 +196,12 @@ class Workers:
         except BaseException:
             self._admission.give_back()
             raise
-        await member.forked
-        member.knock(Knock("begin", seat.id))
+        try:
+            await asyncio.shield(member.forked)
+            member.knock(Knock("begin", seat.id))
+        except asyncio.CancelledError:
+            self._dismiss(seat, "who asked for it left before it began")
+            raise
         self._top_up()
         return seat.id
 
@@ -280,10 +289,14 @@ class Workers:
     def take(self, id: str, role: Role, wire: asyncio.Transport, hello: bytes, rest: bytes) -> None:
         """Hand an accepted connection to the session's worker: from then on it is the worker's."""
         seat = self._find(id)
-        sock = socket.socket(fileno=os.dup(wire.get_extra_info("socket").fileno()))
-        sock.send(hello)
-        seat.streams.add(seat.member.give_stream(id, sock, role, rest))
         self.attach(id)
+        try:
+            sock = socket.socket(fileno=os.dup(wire.get_extra_info("socket").fileno()))
+            sock.send(hello)
+            seat.streams.add(seat.member.give_stream(id, sock, role, rest))
+        except (OSError, InfraError) as exc:
+            self.detach(id)
+            raise InfraError(f"the connection could not be passed on: {exc}") from exc
         wire.abort()
 
     # -- the end of sessions
@@ -302,8 +315,8 @@ class Workers:
     def _stop(self, member: Member, verdict: RayfineError) -> None:
         """Kill a worker and answer for it."""
         member.kill()
-        self._forget_all(member, verdict.message)
         member.answer_all(verdict)
+        self._forget_all(member, verdict.message)
 
     def _begin_grace(self, seat: Seat, seconds: float | None = None) -> None:
         seat.keep()
@@ -348,6 +361,8 @@ class Workers:
 
     def _bury(self, member: Member, what: str) -> None:
         """A worker has ended: answer whoever still waits, and free its slot."""
+        if self._members.get(member.slot.index) is not member:
+            return
         died = InfraError(f"the session's process {what}", phase="call")
         member.answer_all(died)
         self._forget_all(member, f"its process {what}")
@@ -370,12 +385,23 @@ class Workers:
                 member.knock(Knock("end", last=True))
             except InfraError:
                 member.kill()
-        until = time.monotonic() + (self.project.timeouts.close or 10)
-        while self._members and time.monotonic() < until:  # noqa: ASYNC110 - news from outside
+        began = time.monotonic()
+        until = began + (self.project.timeouts.close or 10)
+        while self._members and time.monotonic() < until:
             await asyncio.sleep(0.005)
+            self._kill_busy(began)
         for member in self._members.values():
             member.kill()
         self._zygote.close()
+
+    def _kill_busy(self, began: float) -> None:
+        """At the end of all, a call that was still going on has a moment to finish, no more."""
+        if time.monotonic() < began + _LAST_MOMENT:
+            return
+        for member in self._members.values():
+            running = member.slot.running()
+            if running is not None and running.started < began:
+                member.kill()
 
 
 def _obituary(status: int) -> str:

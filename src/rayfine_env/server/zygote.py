@@ -27,6 +27,7 @@ from ..authoring.load import Loaded, load
 from ..errors import RayfineError
 from ..wire import encode_value
 from .lifeline import Lifeline
+from .rehearsal import rehearse
 from .session import document_of
 from .slots import Slots
 from .worker import Worker
@@ -85,6 +86,7 @@ class Zygote:
                 self._loaded.contract.name,
             )
         self._tell_ready(document)
+        rehearse()
         # Objects made so far are never collected: their pages stay shared with the workers.
         gc.collect()
         gc.freeze()
