@@ -193,7 +193,7 @@ def test_a_traceback_keeps_the_authors_frames_and_causes_and_drops_ours(tmp_path
 
 
 def test_frames_of_bundled_environments_are_an_authors(tmp_path: Path) -> None:
-    env = load("echo").contract.env()
+    env: Any = load("echo").contract.env()
     with pytest.raises(EnvError) as caught, boundary(EnvError, "Echo.step"):
         env.step(None)
     assert "envs/echo/env.py" in caught.value.traceback

@@ -27,7 +27,9 @@ def test_each_instance_is_a_line(folder: Path) -> None:
         load_env(folder / "walk") as env,
     ):
         env.reset()
-        env.session().reset()
+        other = env.session()
+        other.reset()
+        other.detach()
         found = {one["id"]: one for one in answered(rayfine("ps", "--json"))}
         walk = found.pop(env.env_id)
         (served,) = found.values()

@@ -125,7 +125,7 @@ def test_forks_count_against_the_capacity(journal: Path) -> None:
 
 def test_many_forks_at_once(game: Handle, promise_count: Any) -> None:
     """More than the line between front and worker holds at a time."""
-    count = promise_count(320, 900)
+    count = promise_count(40, 900)
     game.reset(seed=3)
     forks = game.fork(count)
     assert len({fork.id for fork in forks}) == count

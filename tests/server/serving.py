@@ -208,6 +208,15 @@ class Running:
             client.sendall(GET)
             return answer(client)[0]
 
+    def forget(self) -> "Running":
+        """Ends what earlier tests left, and then everything they left behind."""
+        self.app.go_on.set()
+        until(self.settled)
+        self.app.go_on.clear()
+        self.app.events.clear()
+        self.streams.taken.clear()
+        return self
+
     def settled(self) -> bool:
         state = self.server.server_state
         return not state.connections and not state.tasks

@@ -37,7 +37,7 @@ from tests.server.serving import (
 
 
 @pytest.fixture(params=KINDS, scope="module")
-def running(
+def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
     with serving_over(request.param, tmp_path_factory.mktemp("s")) as found:
@@ -45,8 +45,12 @@ def running(
 
 
 @pytest.fixture
+def running(shared: Running) -> Running:
+    return shared.forget()
+
+
+@pytest.fixture
 def client(running: Running) -> Iterator[socket.socket]:
-    running.app.events.clear()
     with contextlib.closing(running.open()) as found:
         yield found
 
@@ -100,7 +104,6 @@ def test_messages_behind_the_handshake_arrive(client: socket.socket, size: int) 
 
 
 def test_messages_before_a_late_acceptance_arrive(running: Running, client: socket.socket) -> None:
-    running.app.go_on.clear()
     client.sendall(HANDSHAKE % b"/late")
     sender = threading.Thread(target=client.sendall, args=(frame(TEXT, b"x" * 1_500_000),))
     sender.start()
@@ -197,8 +200,6 @@ def test_the_client_closes(
 
 @pytest.mark.parametrize("path", [b"/echo", b"/late"])
 def test_a_lost_connection_is_1006(running: Running, path: bytes) -> None:
-    running.app.events.clear()
-    running.app.go_on.clear()
     client = running.open()
     client.sendall(HANDSHAKE % path)
     until(lambda: running.server.server_state.tasks)
@@ -331,8 +332,6 @@ def test_what_follows_a_fault_is_not_kept(client: socket.socket) -> None:
 
 
 def test_an_application_that_only_sends_learns_of_the_loss(running: Running) -> None:
-    running.app.events.clear()
-    running.app.go_on.clear()
     client = upgraded(running.open(), b"/blocking")
     client.close()
     running.app.go_on.set()

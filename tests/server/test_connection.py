@@ -36,7 +36,7 @@ STREAM = (
 
 
 @pytest.fixture(params=KINDS, scope="module")
-def running(
+def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
     with serving_over(request.param, tmp_path_factory.mktemp("s")) as found:
@@ -44,8 +44,12 @@ def running(
 
 
 @pytest.fixture
+def running(shared: Running) -> Running:
+    return shared.forget()
+
+
+@pytest.fixture
 def client(running: Running) -> Iterator[socket.socket]:
-    running.app.events.clear()
     with contextlib.closing(running.open()) as found:
         yield found
 
@@ -85,7 +89,6 @@ def test_what_is_not_http_is_refused(client: socket.socket) -> None:
 
 
 def test_a_bad_request_does_not_cut_the_answers_before_it(running: Running) -> None:
-    running.app.go_on.clear()
     with contextlib.closing(running.open()) as client:
         client.sendall(b"GET /wait HTTP/1.1\r\nhost: localhost\r\n\r\n" + b"nonsense\r\n\r\n")
         threading.Timer(0.1, running.app.go_on.set).start()
@@ -190,8 +193,8 @@ SLOW = ConnectionLimits(header_seconds=0.3, body_seconds=0.3)
 
 @pytest.fixture(params=["uvloop", "asyncio"], scope="module")
 def slow(request: pytest.FixtureRequest) -> Iterator[Running]:
-    with serving(SLOW, loop=request.param) as running:
-        yield running
+    with serving(SLOW, loop=request.param) as found:
+        yield found
 
 
 @pytest.mark.parametrize(
@@ -272,7 +275,6 @@ def test_a_slow_answer_is_not_cut(slow: Running) -> None:
 
 @pytest.mark.parametrize("rest", [b"", b"early"])
 def test_a_stream_takes_the_connection(running: Running, rest: bytes) -> None:
-    running.streams.taken.clear()
     with contextlib.closing(running.open()) as client:
         client.sendall(STREAM + rest)
         size = len(b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + rest)
@@ -327,7 +329,6 @@ def test_many_ordinary_upgrades_in_one_read_are_no_harm(client: socket.socket) -
 
 
 def test_an_upgrade_waits_for_earlier_answers(running: Running) -> None:
-    running.streams.taken.clear()
     with contextlib.closing(running.open()) as client:
         client.sendall(GET + STREAM)
         assert answer(client)[0] == 200

@@ -136,6 +136,7 @@ class _Table(BaseModel):
     # Input stays out of errors because variables may be secrets.
     model_config = ConfigDict(
         extra="forbid",
+        defer_build=True,  # a client that reads no project file need not pay for its schema
         frozen=True,
         strict=True,
         alias_generator=to_camel,

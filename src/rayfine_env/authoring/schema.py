@@ -11,10 +11,12 @@ from typing import Any
 import pydantic
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ArgsKwargs, PydanticSerializationError
+from typing_extensions import is_typeddict
 
 from ..errors import JSON, ActionError, EnvError, LoadError, boundary
 
-_CONFIG = pydantic.ConfigDict(arbitrary_types_allowed=True)
+# An unknown field is refused at every level; pydantic models say for themselves.
+_CONFIG = pydantic.ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 _UNDESCRIBABLE = (pydantic.errors.PydanticUserError, NameError, TypeError)
 
 
@@ -100,7 +102,7 @@ def _arguments(parameters: list[inspect.Parameter], what: str) -> pydantic.TypeA
     given.__signature__ = inspect.Signature(parameters)
     given.__annotations__ = {p.name: p.annotation for p in parameters}
     try:
-        return pydantic.TypeAdapter(given, config=_CONFIG)
+        return _complete(pydantic.TypeAdapter(given, config=_CONFIG))
     except _UNDESCRIBABLE as exc:
         raise LoadError(f"the signature of {what} cannot be described: {exc}") from exc
 
@@ -112,7 +114,7 @@ class TypeOf:
         self.kind = kind
         self._what = what
         try:
-            self._adapter = pydantic.TypeAdapter(_forbidding_extras(kind))
+            self._adapter = _adapter(kind)
         except _UNDESCRIBABLE as exc:
             raise LoadError(f"{what} type {kind!r} cannot be described: {exc}") from exc
         self._validate = self._adapter.validate_python
@@ -129,21 +131,30 @@ class TypeOf:
         return self._adapter.json_schema(schema_generator=_Lenient)
 
 
-def _forbidding_extras(kind: Any) -> Any:
-    """Dataclasses and TypedDicts would let unknown fields pass; models say it for themselves."""
-    plain = dataclasses.is_dataclass(kind) or typing.is_typeddict(kind)
-    if plain and not hasattr(kind, "__pydantic_config__"):
-        kind.__pydantic_config__ = pydantic.ConfigDict(**_CONFIG, extra="forbid")
-    return kind
+def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
+    plain = typing.get_origin(kind) or kind
+    if dataclasses.is_dataclass(plain) or is_typeddict(plain):
+        if not hasattr(plain, "__pydantic_config__"):
+            plain.__pydantic_config__ = _CONFIG
+        return _complete(pydantic.TypeAdapter(kind))
+    if isinstance(plain, type) and issubclass(plain, pydantic.BaseModel):
+        return _complete(pydantic.TypeAdapter(kind))
+    return _complete(pydantic.TypeAdapter(kind, config=_CONFIG))
+
+
+def _complete(adapter: pydantic.TypeAdapter[Any]) -> pydantic.TypeAdapter[Any]:
+    """Newer pydantic puts off what it cannot resolve; an author wants to know at once."""
+    if hasattr(adapter, "rebuild"):
+        adapter.rebuild()
+    return adapter
 
 
 def type_schema(kind: Any) -> JSON | None:
     """JSON Schema of a type, or None where it has none."""
     try:
-        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
+        return _adapter(kind).json_schema(schema_generator=_Lenient, mode="serialization") or None
     except _UNDESCRIBABLE:
         return None
-    return adapter.json_schema(schema_generator=_Lenient, mode="serialization") or None
 
 
 def _refusal(

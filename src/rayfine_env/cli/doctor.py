@@ -233,6 +233,16 @@ def _sandbox() -> Finding:
     return Finding("sandbox", "warn", "untrusted environments are refused", missing)
 
 
+def _limits() -> Finding:
+    from ..server.limits import describe_limits
+
+    kinds = describe_limits()
+    lacking = {kind: why for kind, why in kinds.items() if why}
+    if not lacking:
+        return Finding("limits", "ok", "; ".join(kinds))
+    return Finding("limits", "warn", f"none on {', '.join(lacking)}", "; ".join(lacking.values()))
+
+
 def _descriptors() -> Finding:
     import resource
 
@@ -293,6 +303,7 @@ _CHECKS: tuple[Callable[[], Finding], ...] = (
     _reaping,
     _user_namespaces,
     _sandbox,
+    _limits,
     _descriptors,
     _capacity,
     _shared_memory,

@@ -5,7 +5,8 @@ import http.client
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -32,7 +33,8 @@ _UNKNOWN = "?"
 def ps(output: Output, with_sessions: bool) -> None:
     """List your running instances.
 
-    Memory is a process's fair share of what it has (PSS), where the system lets you see that.
+    What a session has used includes what it started. Memory is counted by fair shares (PSS), where
+    the system lets you see that.
     """
     from ..server.records import read_records
 
@@ -96,14 +98,30 @@ def _age(started: int) -> float:
 
 
 def _used(pid: int) -> JSON:
-    """What a process has used so far; what the system keeps to itself is None."""
-    return {"cpu_s": _cpu(pid), "memory_bytes": _memory(pid)}
+    """What a session and all that it started have used so far; None is what cannot be seen."""
+    family = list(_family(pid))
+    return {"cpu_s": _sum(map(_cpu, family)), "memory_bytes": _sum(map(_memory, family))}
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in file.read_text().split():
+                yield from _family(int(child))
+
+
+def _sum(numbers: Iterable[float | None]) -> float | None:
+    found = list(numbers)
+    known = [number for number in found if number is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def _cpu(pid: int) -> float | None:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
-        user, system = file.read().rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        # Its own time and that of its children that have ended, each as user and in the kernel.
+        ticks = file.read().rpartition(")")[2].split()[11:15]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
     return None
 
 

@@ -34,6 +34,7 @@ def run_front(
         http=http_protocol(
             UpgradeFace(sessions, guard), ConnectionLimits(body_bytes=most, message_bytes=most)
         ),
+        ws="none",  # the http class has its own
         loop="uvloop",
         lifespan="on",
         access_log=False,

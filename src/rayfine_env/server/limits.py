@@ -10,7 +10,9 @@ WORKSPACE_BYTES = 256 << 20
 _ROOM, _ROOM_PER_SESSION = 1024, 8
 
 
-def limit_process(deploy: DeployConfig, *, untrusted: bool = False) -> None:
+def limit_process(
+    deploy: DeployConfig, *, files: int | None = FILES, untrusted: bool = False
+) -> None:
     """Hold this process, and what it starts, for good.
 
     What the project file does not name stays open to trusted code; untrusted code gets the file's
@@ -20,7 +22,7 @@ def limit_process(deploy: DeployConfig, *, untrusted: bool = False) -> None:
     storage = workspace_bytes(deploy) if untrusted else _named(deploy, "ephemeral_storage")
     for kind, most in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, FILES),
+        (resource.RLIMIT_NOFILE, files),
         (resource.RLIMIT_DATA, memory),
         (resource.RLIMIT_FSIZE, storage),
     ):
@@ -36,7 +38,7 @@ def workspace_bytes(deploy: DeployConfig) -> int:
 
 
 def instance_cgroup(capacity: int, deploy: DeployConfig) -> Cgroup:
-    """Room for an environment of many threads and for its sessions, so that a fork bomb stays small.
+    """Room for an environment of many threads and for its sessions; a fork bomb stays small.
 
     Memory is held in sum only where the project file names it.
     """

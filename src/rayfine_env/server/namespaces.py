@@ -62,13 +62,9 @@ def enter_own_namespaces() -> None:
 
 def _enter_users(more: int, uid: int) -> None:
     """A new user namespace, and the ones in `more`; this user is called `uid` from now on."""
-    outside = os.getuid(), os.getgid()
+    users, groups = f"{uid} {os.getuid()} 1", f"{uid} {os.getgid()} 1"
     _call("unshare", _NEWUSER | more)
-    maps = [
-        ("setgroups", "deny"),
-        *zip(("uid_map", "gid_map"), map(f"{uid} {{}} 1".format, outside), strict=True),
-    ]
-    for name, text in maps:
+    for name, text in (("setgroups", "deny"), ("uid_map", users), ("gid_map", groups)):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 
@@ -99,7 +95,8 @@ def _furnish(size: int, workspace: str) -> None:
         os.chdir(workspace)
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh14x", b"lo", _UP))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
 
 
 def _mount(source: str, place: str, kind: str, flags: int, options: str = "") -> None:

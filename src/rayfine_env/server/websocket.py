@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ..errors import CapacityError, ProtocolError, RayfineError
@@ -22,8 +21,7 @@ class WebSocketFace:
     def __init__(self, sessions: Handler) -> None:
         self._sessions = sessions
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        socket = WebSocket(scope, receive, send)
+    async def __call__(self, socket: WebSocket) -> None:
         try:
             id = await self._session_of(socket)
             self._sessions.attach(id)

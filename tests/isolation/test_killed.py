@@ -1,0 +1,250 @@
+"""Processes killed at any moment: every call is answered or fails with its type, and nothing twice."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rayfine_env.errors import InfraError, RayfineError, ResourceLimit, SessionLost
+from tests.isolation.instances import (
+    ENVIRONMENTS,
+    Family,
+    Handle,
+    Session,
+    alive,
+    journal_of,
+    loaded,
+    metric,
+    opened,
+    outcome,
+    timed,
+    together,
+    wait_until,
+)
+
+SESSIONS = 16
+
+
+class Stepper:
+    """Steps one session after another, whose process is killed in a tenth of the steps."""
+
+    def __init__(self, env: Handle, name: int, seed: int) -> None:
+        self.answered: list[str] = []
+        self.failed: dict[str, RayfineError] = {}
+        self.slowest_failure = 0.0
+        self._env = env
+        self._name = name
+        self._random = random.Random(seed + name)
+
+    def run(self, count: int) -> None:
+        while count > 0:
+            with opened(self._env) as (session,):
+                count = self._step_until_killed(session, count)
+
+    def _step_until_killed(self, session: Session, count: int) -> int:
+        assert session.reset().observation == {"steps": 0}
+        pid = session.pid()
+        for number in range(1, count + 1):
+            token = f"{self._name}-{count}-{number}"
+            killer = self._kill_soon(pid) if self._random.random() < 0.1 else None
+            found, seconds = timed(lambda token=token: session.step(f"blink {token}"))  # type: ignore[misc]
+            if killer:
+                killer.join()
+            if isinstance(found, RayfineError):
+                self.failed[token] = found
+                self.slowest_failure = max(self.slowest_failure, seconds)
+                return count - number
+            assert found.observation["steps"] == number, "another session answered"
+            self.answered.append(token)
+            if killer:
+                assert isinstance(outcome(lambda: session.step("")), InfraError | SessionLost)
+                return count - number
+        return 0
+
+    def _kill_soon(self, pid: int) -> threading.Timer:
+        timer = threading.Timer(self._random.random() * 0.004, os.kill, (pid, signal.SIGKILL))
+        timer.start()
+        return timer
+
+
+@pytest.mark.promise("L6")
+def test_steps_whose_process_is_killed(
+    faulty: Handle, journal: Path, promise_count: Callable[[int, int], int]
+) -> None:
+    steps, seed = promise_count(320, 5000), 11
+    steppers = [Stepper(faulty, name, seed) for name in range(SESSIONS)]
+    for found in together([lambda s=s: s.run(steps // SESSIONS) for s in steppers]):  # type: ignore[misc]
+        assert found is None, f"seed {seed}: {found!r}"
+    executed = Counter(journal_of(journal))
+    answered = [token for stepper in steppers for token in stepper.answered]
+    failed = {token: exc for stepper in steppers for token, exc in stepper.failed.items()}
+    assert len(answered) + len(failed) >= steps - SESSIONS
+    assert {type(exc) for exc in failed.values()} <= {InfraError, SessionLost}, f"seed {seed}"
+    assert all(executed[token] == 1 for token in answered), f"seed {seed}"
+    assert max(executed.values()) == 1, f"seed {seed}: a step was executed twice"
+    assert max(s.slowest_failure for s in steppers) < 2
+    assert wait_until(lambda: metric(faulty.instance, "rayfine_sessions") == 1)
+    print(f"L6: {len(answered)} answered, {len(failed)} failed of {steps}")  # noqa: T201
+
+
+@pytest.mark.promise("L7")
+@pytest.mark.parametrize("fault", ["exit", "segfault", "abort"])
+def test_a_process_that_ends_itself_is_an_infra_error(faulty: Handle, fault: str) -> None:
+    with opened(faulty) as (other,):
+        other.reset()
+        faulty.reset()
+        found = outcome(lambda: faulty.step(fault))
+        assert isinstance(found, InfraError), found
+        assert isinstance(outcome(lambda: faulty.step("")), SessionLost)
+        assert faulty.reset().observation == {"steps": 0}
+        assert other.step("").observation == {"steps": 1}
+
+
+@pytest.mark.promise("L7")
+def test_too_much_memory_is_a_resource_limit(journal: Path) -> None:
+    options = {"memory": "192Mi"}
+    with loaded(ENVIRONMENTS / "faulty.py", journal, **options) as env, opened(env) as (other,):
+        other.reset()
+        env.reset()
+        found = outcome(lambda: env.step("eat_memory"))
+        assert isinstance(found, ResourceLimit), found
+        assert other.step("").observation == {"steps": 1}
+
+
+@pytest.mark.promise("L7")
+def test_a_full_disk_is_no_observation(journal: Path) -> None:
+    """/dev/full is a disk on which nothing fits; what an author makes of it is the author's."""
+    with loaded(Path(ENVIRONMENTS / "faulty.py"), journal, env_vars={"JOURNAL": "/dev/full"}) as env:
+        env.reset()
+        for _ in range(2):
+            found = outcome(lambda: env.step(" token"))
+            assert isinstance(found, RayfineError), found
+            assert "No space left" in found.message
+        assert env.step("").observation["steps"] == 3
+
+
+@pytest.mark.parametrize("environment", ["faulty", "threaded"])
+def test_without_the_zygote_sessions_go_on_and_others_begin(
+    journal: Path, environment: str
+) -> None:
+    with (
+        loaded(ENVIRONMENTS / f"{environment}.py", journal) as env,
+        opened(env, 4) as (one, hung, *later),
+    ):
+        family = Family(env)
+        pids = [one.pid(), hung.pid()]
+        old = family.zygote.pid
+        os.kill(old, signal.SIGKILL)
+        assert [one.pid(), hung.pid()] == pids
+        assert [session.pid() for session in later]
+        assert family.zygote.pid != old
+
+
+def test_a_death_after_the_zygotes_is_noticed_too(faulty: Handle) -> None:
+    """Nobody's child tells of its end: the front must see it by itself."""
+    family = Family(faulty)
+    with opened(faulty, 3) as (killed, late, closed):
+        for session in (killed, late, closed):
+            session.reset()
+        pids = [session.pid() for session in (killed, late, closed)]
+        family.zygote.kill()
+        assert wait_until(lambda: outcome(faulty.reset) and faulty.count() == 1)
+        slots = len(family.workers)
+        found, seconds = timed(lambda: killed.step("exit", timeout=3))
+        assert isinstance(found, InfraError | SessionLost), found
+        assert seconds < 2
+        found, _ = timed(lambda: late.step("spin", timeout=0.3))
+        assert isinstance(found, RayfineError), found
+        closed.close()
+        assert wait_until(lambda: not any(map(alive, pids)))
+        assert wait_until(lambda: metric(faulty.instance, "rayfine_sessions") == 1)
+        assert slots
+
+
+def test_a_hung_session_ends_with_the_front(journal: Path) -> None:
+    with loaded(ENVIRONMENTS / "faulty.py", journal) as env, opened(env, 2) as (hung, idle):
+        processes = _with_one_hung(env, hung, idle)
+        thread = threading.Thread(target=outcome, args=(lambda: hung.step("spin_deaf"),))
+        thread.start()
+        time.sleep(0.2)
+        Family(env).front.kill()
+        found, seconds = timed(lambda: idle.step(""))
+        assert isinstance(found, InfraError), found
+        assert seconds < 5
+        thread.join()
+        _assert_gone(processes)
+
+
+def test_a_hung_session_ends_with_the_keeper(journal: Path) -> None:
+    with loaded(ENVIRONMENTS / "faulty.py", journal) as env, opened(env, 2) as (hung, idle):
+        processes = _with_one_hung(env, hung, idle)
+        thread = threading.Thread(target=outcome, args=(lambda: hung.step("spin_deaf"),))
+        thread.start()
+        time.sleep(0.2)
+        Family(env).keeper.kill()
+        assert isinstance(outcome(lambda: idle.step("")), InfraError)
+        thread.join()
+        _assert_gone(processes)
+
+
+def _with_one_hung(env: Handle, *sessions: Session) -> list[psutil.Process]:
+    for session in sessions:
+        session.reset()
+    return Family(env).all()
+
+
+def _assert_gone(processes: list[psutil.Process]) -> None:
+    assert wait_until(lambda: not any(alive(process.pid) for process in processes)), [
+        process for process in processes if alive(process.pid)
+    ]
+
+
+def test_what_a_killed_session_had_started_ends_with_it(faulty: Handle) -> None:
+    """Fifty children that left its session; the neighbour's stay."""
+    family = Family(faulty)
+    with opened(faulty, 2) as (bomb, neighbour):
+        neighbour.do("start_child")
+        before = {process.pid for process in family.all()}
+        bomb.do("start_daemons")
+        daemons = {process.pid for process in family.all()} - before
+        assert len(daemons) >= 50
+        bomb.close()
+        assert wait_until(lambda: not any(map(alive, daemons)))
+        assert psutil.Process(neighbour.pid()).children()
+
+
+@pytest.mark.parametrize("end", ["close", "kill", "timeout"])
+def test_children_end_however_the_session_does(faulty: Handle, end: str) -> None:
+    with opened(faulty) as (session,):
+        session.reset()
+        session.do("start_daemons")
+        pid = session.pid()
+        daemons = {process.pid for process in psutil.Process(pid).children(recursive=True)}
+        assert len(daemons) == 50
+        if end == "close":
+            session.close()
+        elif end == "kill":
+            os.kill(pid, signal.SIGKILL)
+        else:
+            outcome(lambda: session.step("spin", timeout=0.2))
+        assert wait_until(lambda: not any(map(alive, daemons)))
+
+
+def test_a_fork_of_the_authors_that_exits_does_not_answer_for_it(faulty: Handle) -> None:
+    """`if os.fork() == 0: sys.exit()` is caught as every exception is; the child must end there."""
+    faulty.reset()
+    pid = faulty.pid()
+    for number in range(1, 21):
+        found: Any = outcome(lambda: faulty.step("fork_and_exit"))
+        assert not isinstance(found, Exception), found
+        assert found.observation == {"steps": number}
+        assert faulty.pid() == pid
+    assert wait_until(lambda: not psutil.Process(pid).children())
