@@ -29,7 +29,7 @@ _active: dict[
     str, "EnvironmentWrapper[Any, Any, Any] | AsyncEnvironmentWrapper[Any, Any, Any]"
 ] = {}
 _STARTS = ("reset", "setup")
-_ENDS = ("session_lost", "timeout")
+_ENDS = ("session_lost", "timeout", "cancelled", "infra", "resource")
 
 
 @dataclass(frozen=True)

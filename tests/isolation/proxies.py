@@ -36,8 +36,11 @@ class Proxy:
         with self._lock:
             self.passed = dict.fromkeys(self.passed, 0)
             self._left = {"request": None, "reply": None, way: count}
-        if count == 0 and way == "request":
-            self._cut_all()
+
+    def cut_now(self) -> None:
+        for sock in (sock for pair in self._pairs for sock in pair):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def silence(self) -> None:
         """No byte, acknowledgement or end reaches anyone: as a network that vanished."""
@@ -77,11 +80,6 @@ class Proxy:
                 return count, False
             self._left[way] = None
             return left, True
-
-    def _cut_all(self) -> None:
-        for sock in (sock for pair in self._pairs for sock in pair):
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._listener.close()

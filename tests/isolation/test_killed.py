@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.isolation.instances import (
     metric,
     opened,
     outcome,
+    project,
     timed,
     together,
     wait_until,
@@ -67,6 +67,7 @@ class Stepper:
             if killer:
                 assert isinstance(outcome(lambda: session.step("")), InfraError | SessionLost)
                 return count - number
+        session.close()
         return 0
 
     def _kill_soon(self, pid: int) -> threading.Timer:
@@ -169,73 +170,54 @@ def test_a_death_after_the_zygotes_is_noticed_too(faulty: Handle) -> None:
         assert slots
 
 
-def test_a_hung_session_ends_with_the_front(journal: Path) -> None:
+@pytest.mark.parametrize("victim", ["front", "keeper"])
+def test_a_hung_session_ends_with_what_supervises_it(journal: Path, victim: str) -> None:
     with loaded(ENVIRONMENTS / "faulty.py", journal) as env, opened(env, 2) as (hung, idle):
-        processes = _with_one_hung(env, hung, idle)
-        thread = threading.Thread(target=outcome, args=(lambda: hung.step("spin_deaf"),))
+        for session in (hung, idle):
+            session.reset()
+        processes = Family(env).all()
+        thread = threading.Thread(target=outcome, args=(lambda: hung.step("spin_deaf begun"),))
         thread.start()
-        time.sleep(0.2)
-        Family(env).front.kill()
+        assert wait_until(lambda: journal_of(journal))
+        getattr(Family(env), victim).kill()
+        assert wait_until(lambda: not any(alive(process.pid) for process in processes)), processes
         found, seconds = timed(lambda: idle.step(""))
         assert isinstance(found, InfraError), found
         assert seconds < 5
         thread.join()
-        _assert_gone(processes)
 
 
-def test_a_hung_session_ends_with_the_keeper(journal: Path) -> None:
-    with loaded(ENVIRONMENTS / "faulty.py", journal) as env, opened(env, 2) as (hung, idle):
-        processes = _with_one_hung(env, hung, idle)
-        thread = threading.Thread(target=outcome, args=(lambda: hung.step("spin_deaf"),))
-        thread.start()
-        time.sleep(0.2)
-        Family(env).keeper.kill()
-        assert isinstance(outcome(lambda: idle.step("")), InfraError)
-        thread.join()
-        _assert_gone(processes)
+def daemons_of(session: Session) -> list[int]:
+    """Start fifty children that leave the session's process group and their parent."""
+    before = {process.pid for process in psutil.Process(session.pid()).children(recursive=True)}
+    session.do("start_daemons")
+
+    def living() -> list[int]:
+        found = psutil.Process(session.pid()).children(recursive=True)
+        return [p.pid for p in found if alive(p.pid) and p.pid not in before]
+
+    assert wait_until(lambda: len(living()) == 50)
+    return living()
 
 
-def _with_one_hung(env: Handle, *sessions: Session) -> list[psutil.Process]:
-    for session in sessions:
-        session.reset()
-    return Family(env).all()
-
-
-def _assert_gone(processes: list[psutil.Process]) -> None:
-    assert wait_until(lambda: not any(alive(process.pid) for process in processes)), [
-        process for process in processes if alive(process.pid)
-    ]
-
-
-def test_what_a_killed_session_had_started_ends_with_it(faulty: Handle) -> None:
-    """Fifty children that left its session; the neighbour's stay."""
-    family = Family(faulty)
-    with opened(faulty, 2) as (bomb, neighbour):
-        neighbour.do("start_child")
-        before = {process.pid for process in family.all()}
-        bomb.do("start_daemons")
-        daemons = {process.pid for process in family.all()} - before
-        assert len(daemons) >= 50
-        bomb.close()
-        assert wait_until(lambda: not any(map(alive, daemons)))
-        assert psutil.Process(neighbour.pid()).children()
-
-
-@pytest.mark.parametrize("end", ["close", "kill", "timeout"])
-def test_children_end_however_the_session_does(faulty: Handle, end: str) -> None:
-    with opened(faulty) as (session,):
-        session.reset()
-        session.do("start_daemons")
-        pid = session.pid()
-        daemons = {process.pid for process in psutil.Process(pid).children(recursive=True)}
-        assert len(daemons) == 50
+@pytest.mark.parametrize("end", ["close", "kill", "timeout", "detach"])
+def test_children_end_however_the_session_does(tmp_path: Path, journal: Path, end: str) -> None:
+    target = project(tmp_path / "p", "faulty", grace=0.1)
+    with loaded(target, journal) as env, opened(env, 2) as (bomb, neighbour):
+        bomb.reset()
+        kept = daemons_of(neighbour)
+        daemons = daemons_of(bomb)
         if end == "close":
-            session.close()
+            bomb.close()
         elif end == "kill":
-            os.kill(pid, signal.SIGKILL)
+            os.kill(bomb.pid(), signal.SIGKILL)
+        elif end == "timeout":
+            outcome(lambda: bomb.step("spin", timeout=0.2))
         else:
-            outcome(lambda: session.step("spin", timeout=0.2))
+            bomb.detach()
         assert wait_until(lambda: not any(map(alive, daemons)))
+        assert all(map(alive, kept))
+    assert wait_until(lambda: not any(map(alive, kept)))
 
 
 def test_a_fork_of_the_authors_that_exits_does_not_answer_for_it(faulty: Handle) -> None:

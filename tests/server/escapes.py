@@ -22,16 +22,18 @@ REACHING_OUT = {
     "connect to an abstract socket": "connect(abstract)",
     "connect to a socket file": "connect(path)",
     "signal a process of the host": "os.kill(pid, 0)",
-    "trace a process of the host": "libc('ptrace', 16, pid, 0, 0)",
+    "trace a process of the host": "libc('ptrace', 0x4206, pid, 0, 0)",
     "read its memory": "open(f'/proc/{pid}/mem')",
 }
-TAKING_RIGHTS = {
+WRITING = {
     "write beside the root": 'open("/x", "w")',
     "write to the system": 'open("/usr/x", "w")',
     "write to the devices": 'open("/dev/x", "w")',
     "write to the environment": 'open(f"{here}/x", "w")',
     "write to the interpreter": 'open(f"{sys.prefix}/x", "w")',
     "set a kernel variable": 'open("/proc/sys/kernel/core_pattern", "w")',
+}
+TAKING_RIGHTS = {
     "connect to the internet": 'socket.create_connection(("192.0.2.1", 80), 5)',
     "become root": "os.setuid(0)",
     "become another group": "os.setgid(0)",
@@ -46,7 +48,7 @@ TAKING_RIGHTS = {
     "change the root": "os.chroot('/usr')",
     "make a device": "os.mknod('/workspace/d', stat.S_IFCHR | 0o666, os.makedev(1, 1))",
     "rename the machine": "socket.sethostname('x')",
-    "raise a limit": "resource.setrlimit(resource.RLIMIT_NPROC, (4096, 4096))",
+    "raise a limit": "libc('setrlimit', resource.RLIMIT_NPROC, (ctypes.c_ulong * 2)(999, 999))",
 }
 
 PRELUDE = """
@@ -63,7 +65,7 @@ def connect(where):
 
 def status():
     with open("/proc/self/status") as file:
-        return dict(line.strip().split(":\\t", 1) for line in file if ":\\t" in line)
+        return dict(line.rstrip("\\n").split(":\\t", 1) for line in file if ":\\t" in line)
 
 def capabilities():
     return {name: int(held, 16) for name, held in status().items() if name.startswith("Cap")}
@@ -71,8 +73,8 @@ def capabilities():
 def outcome(statement, known):
     try:
         exec(statement, {**globals(), **known})
-    except Exception as exc:
-        return type(exc).__name__
+    except (OSError, AssertionError):
+        return "refused"
     return "done"
 """
 
@@ -90,7 +92,7 @@ def outside(folder: Path) -> Iterator[dict[str, Any]]:
             unix.listen()
         yield {
             "secret": str(folder / "secret"),
-            "home": _home_entries(),
+            "home": _home_entries(folder),
             "source": str(ROOT / "pyproject.toml"),
             "port": listener.getsockname()[1],
             "abstract": abstract,
@@ -99,8 +101,8 @@ def outside(folder: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def _home_entries() -> list[str]:
-    """What is in this user's home, but for the way to the interpreter and to this project."""
-    shown = [Path(p) for p in (sys.prefix, sys.base_prefix, ROOT)]
+def _home_entries(folder: Path) -> list[str]:
+    """What is in this user's home, but for the way to what a sandbox shows."""
+    shown = [Path(p) for p in (sys.prefix, sys.base_prefix, ROOT, folder)]
     entries = Path.home().iterdir()
     return [str(e) for e in entries if not any(place.is_relative_to(e) for place in shown)]

@@ -178,7 +178,7 @@ def public_functions(env: type[Any]) -> Iterator[tuple[str, Any]]:
 
 def is_function(value: Any) -> bool:
     """A function, also inside a staticmethod, a classmethod or functools.cache."""
-    if isinstance(value, _WRAPPERS):
+    while isinstance(value, _WRAPPERS):
         value = value.__wrapped__
     return inspect.isfunction(value)
 
@@ -199,7 +199,10 @@ def _by_same_author(cls: type[Any], env: type[Any]) -> bool:
 
 def lies_in(directory: Path, module: str) -> bool:
     """Whether a loaded module came from there, and not from what is installed further below."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    top = module.partition(".")[0]
-    roots = {directory / f"{top}.py", directory / top}
-    return file is not None and not roots.isdisjoint([Path(file), *Path(file).parents])
+    found = sys.modules.get(module)
+    file = getattr(found, "__file__", None)
+    top = f"{directory}/{module.partition('.')[0]}"
+    return any(
+        at in (top, f"{top}.py") or at.startswith(f"{top}/")
+        for at in ([file] if file else getattr(found, "__path__", ()))
+    )

@@ -114,7 +114,7 @@ def split_target(target: str) -> tuple[Path | None, str]:
     path = Path(os.path.expanduser(name))
     if name and os.path.exists(path) and not _is_only_a_package(path, name):
         return path.resolve(), attribute
-    if name.isidentifier() and (BUNDLED / name / "env.py").exists():
+    if name in _bundled():
         return BUNDLED / name, attribute
     if "/" in name or name.endswith(".py"):
         raise LoadError(
@@ -128,6 +128,10 @@ def _is_only_a_package(path: Path, name: str) -> bool:
     signs = ("env.py", "config.json", "pyproject.toml")
     package = name.isidentifier() and (path / "__init__.py").exists()
     return package and not any((path / sign).exists() for sign in signs)
+
+
+def _bundled() -> list[str]:
+    return [file.parent.name for file in BUNDLED.glob("*/env.py")]
 
 
 def _project_of(path: Path) -> tuple[Project, Path, str]:
@@ -158,10 +162,9 @@ def _import_target(name: str) -> ModuleType:
             f"{missing}."
         ):
             raise
-        bundled = [file.parent.name for file in BUNDLED.glob("*/env.py")]
         raise LoadError(
             f"{name!r} is neither a file nor a directory, a module that can be imported or a "
-            f"bundled environment{near(name, bundled)}"
+            f"bundled environment{near(name, _bundled())}"
         ) from exc
 
 
@@ -219,11 +222,16 @@ def _put_first(directory: Path) -> None:
 
 def _forget_clashes(directory: Path) -> None:
     """Other authors' modules make room for those that this directory has its own of."""
-    for other in _author_directories - {directory}:
-        for name in list(sys.modules):
-            top = directory / name.partition(".")[0]
-            if _is_from(other, name) and (top.is_dir() or top.with_name(f"{top.name}.py").exists()):
-                del sys.modules[name]
+    others = _author_directories - {directory}
+    tops = {name.partition(".")[0] for name in sys.modules}
+    own = {top for top in tops if any(map(os.path.exists, _places(directory, top)))}
+    for name in [name for name in sys.modules if name.partition(".")[0] in own]:
+        if any(_is_from(other, name) for other in others):
+            del sys.modules[name]
+
+
+def _places(directory: Path, name: str) -> tuple[str, str]:
+    return f"{directory}/{name}", f"{directory}/{name}.py"
 
 
 def _is_from(directory: Path, module: str) -> bool:

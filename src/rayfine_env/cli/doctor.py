@@ -246,8 +246,9 @@ def _limits() -> Finding:
 def _descriptors() -> Finding:
     import resource
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Finding("descriptors", "ok", f"{soft} each process, up to {hard}")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = ("any" if most == resource.RLIM_INFINITY else most for most in limits)
+    return Finding("descriptors", "ok", f"{soft} for each process, which may ask for {hard}")
 
 
 def _capacity() -> Finding:

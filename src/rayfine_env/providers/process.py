@@ -22,7 +22,7 @@ from ..wire import decode_json
 from .base import Instance, SocketProvider, Spec
 
 _PASSED_ON = re.compile(
-    r"PATH|HOME|USER|LANG|LC_\w+|TZ|TMPDIR|TERM|VIRTUAL_ENV|PYTHON\w*|LD_LIBRARY_PATH"
+    r"PATH|HOME|USER|RAYFINE_RUN_DIR|LANG|LC_\w+|TZ|TMPDIR|TERM|VIRTUAL_ENV|PYTHON\w*|LD_LIBRARY_PATH"
     r"|SSL_CERT_\w+|CUDA_\w+|NVIDIA_\w+|OMP_\w+"
 )
 _STOP_GRACE = 1.5
@@ -88,7 +88,9 @@ class ProcessProvider(SocketProvider):
             return
         with contextlib.suppress(BrokenPipeError):
             os.write(line.pipe, b"x")
-        await asyncio.to_thread(line.keeper.wait)
+        # Not by a thread: at the end of the interpreter there are none to be had.
+        while line.keeper.poll() is None:  # noqa: ASYNC110 - it is another process that ends
+            await asyncio.sleep(0.002)
         os.close(line.pipe)
 
 
@@ -102,7 +104,7 @@ def _spawn(spec: Spec, directory: Path, told: int, line: int) -> "subprocess.Pop
         *_where(spec.options.get("transport", "unix"), directory),
         *_passed_on(spec.options, "capacity", "isolation"),
     ]
-    with (directory / "log").open("wb") as log:
+    with (directory / "log").open("ab") as log:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -1,7 +1,6 @@
 """How many sessions there may be, and the line in front of the door."""
 
 import asyncio
-import os
 import resource
 from collections import deque
 
@@ -61,8 +60,13 @@ def default_capacity() -> int:
     """1,000 sessions, or what descriptors, processes and memory allow."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    allowed = [_MOST, (files - 64) // _FILES_EACH, memory // _BYTES_EACH]
+    allowed = [_MOST, (files - 64) // _FILES_EACH, _available_memory() // _BYTES_EACH]
     if processes != resource.RLIM_INFINITY:
         allowed.append(processes // 2)
     return max(1, min(allowed))
+
+
+def _available_memory() -> int:
+    with open("/proc/meminfo") as file:
+        line = next(line for line in file if line.startswith("MemAvailable:"))
+    return int(line.split()[1]) * 1024

@@ -1,5 +1,6 @@
 """Episode rules, kept outside author code: whose turn it is, and when an episode is cut short."""
 
+import functools
 import time
 import uuid
 from dataclasses import fields, is_dataclass
@@ -9,16 +10,18 @@ import pydantic
 
 from ..authoring.models import State, StepResult
 from ..authoring.project import Project
-from ..errors import JSON, ActionError, EnvError
+from ..errors import JSON, ActionError, EnvError, boundary
 
-_OUTSIDE = frozenset({"reward", "done", "terminated", "truncated", "metadata"})
-_REWARDS = (int, float, type(None))
+_BESIDE = ("reward", "done", "terminated", "truncated", "metadata")
+_RESULT_KEYS = {"observation", "info", *_BESIDE}
 
 
 class Episode:
     """Counts the steps of one episode and truncates it at its limits."""
 
     def __init__(self, project: Project, episode_id: str | None) -> None:
+        if episode_id is not None and not isinstance(episode_id, str):
+            raise ActionError("episode_id is text", field="episode_id")
         self.id = episode_id or uuid.uuid4().hex
         self.steps = 0
         self.done = False
@@ -56,53 +59,80 @@ class Episode:
 
 
 def as_result(value: Any, doing: str) -> JSON:
-    """What reset or step returned, in the one shape that is sent."""
-    result = _result(value)
-    reward: Any = result.reward
+    """What reset or step returned, in the one shape that is sent.
+
+    An Observation, a model or a dataclass gives its own fields as the observation, and what every
+    observation has beside them. So does a dict with "observation" and nothing that a result has
+    not. Gymnasium's 5-tuple, `(observation, info)` and StepResult say it themselves; anything
+    else is the observation.
+    """
+    with boundary(EnvError, f"reading what {doing} returned"):
+        found = _fields(value)
+        if found is not None:
+            return _result(found, found, doing)
+        if isinstance(value, dict) and "observation" in value and value.keys() <= _RESULT_KEYS:
+            info = value.get("metadata") or value.get("info")
+            return _result(_visible(value["observation"]), {**value, "metadata": info}, doing)
+        if isinstance(value, StepResult):
+            parts = {**vars(value), "metadata": value.info}
+            return _result(_visible(value.observation), parts, doing)
+        if isinstance(value, tuple):
+            return _from_tuple(value, doing)
+        return _result(value, {}, doing)
+
+
+def _from_tuple(value: tuple[Any, ...], doing: str) -> JSON:
+    if len(value) == 2 and isinstance(value[1], dict):
+        return _result(_visible(value[0]), {"metadata": value[1]}, doing)
+    if len(value) in (4, 5) and isinstance(value[-1], dict):
+        if len(value) == 4:
+            raise EnvError(
+                f"{doing} returned 4 values; Gymnasium's step returns 5: observation, reward, "
+                "terminated, truncated, info"
+            )
+        parts = dict(zip(("reward", "terminated", "truncated", "metadata"), value[1:], strict=True))
+        return _result(_visible(value[0]), parts, doing)
+    return _result(value, {}, doing)
+
+
+def _result(observation: Any, parts: JSON, doing: str) -> JSON:
+    """Takes what is beside an observation out of `parts`, which may be the observation itself."""
+    reward, done, terminated, truncated, info = [parts.pop(name, None) for name in _BESIDE]
     if hasattr(reward, "item"):  # a numpy scalar
         reward = reward.item()
-    if isinstance(reward, bool) or not isinstance(reward, _REWARDS):
+    if reward is not None and type(reward) is not float and type(reward) is not int:
         raise EnvError(f"{doing} returned the reward {reward!r}; a reward is a number or None")
-    return {
-        "observation": _visible(result.observation),
-        "reward": reward,
-        "terminated": bool(result.terminated),
-        "truncated": bool(result.truncated),
-        "info": result.info,
-    }
-
-
-def _result(value: Any) -> StepResult[Any]:
-    if isinstance(value, StepResult):
-        return value
-    if isinstance(value, tuple) and len(value) == 5:
-        return StepResult(*value)
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict):
-        return StepResult(value[0], info=value[1])
-    if isinstance(value, dict) and "observation" in value:
-        return StepResult(info=value.get("metadata"), **_parts(value.get, value["observation"]))
-    if is_dataclass(value) or isinstance(value, pydantic.BaseModel):
-        found = StepResult(**_parts(lambda name: getattr(value, name, None), value))
-        found.info = getattr(value, "metadata", None) or {}
-        return found
-    return StepResult(value)
-
-
-def _parts(get: Any, observation: Any) -> JSON:
+    if info is not None and not isinstance(info, dict):
+        raise EnvError(f"{doing} returned {type(info).__name__} as info; info is a dict")
+    truncated = bool(truncated)
     return {
         "observation": observation,
-        "reward": get("reward"),
-        "terminated": bool(get("terminated")),
-        "truncated": bool(get("truncated")),
-        "done": bool(get("done")),
+        "reward": reward,
+        # Who says only `done` means terminated.
+        "terminated": bool(terminated) or (bool(done) and not truncated),
+        "truncated": truncated,
+        "info": info or {},
     }
 
 
 def _visible(observation: Any) -> Any:
-    """An observation's own fields; what every observation has travels beside them."""
-    if is_dataclass(observation):
-        names = [f.name for f in fields(observation)]
-        return {n: getattr(observation, n) for n in names if n not in _OUTSIDE}
-    if isinstance(observation, pydantic.BaseModel):
-        return observation.model_dump(exclude=set(_OUTSIDE))
-    return observation
+    """An observation's own fields, where it has some; what is beside them was said elsewhere."""
+    found = _fields(observation)
+    if found is None:
+        return observation
+    return {name: value for name, value in found.items() if name not in _BESIDE}
+
+
+def _fields(value: Any) -> JSON | None:
+    """The fields of a model or a dataclass, as a dict of our own."""
+    names = _field_names(type(value))
+    if names is not None:
+        return {name: getattr(value, name) for name in names}
+    return value.model_dump() if isinstance(value, pydantic.BaseModel) else None
+
+
+@functools.cache
+def _field_names(kind: Any) -> tuple[str, ...] | None:
+    if not is_dataclass(kind) or issubclass(kind, StepResult):
+        return None
+    return tuple(field.name for field in fields(kind))

@@ -29,7 +29,6 @@ class Record(msgspec.Struct, frozen=True):
     isolation: str
     capacity: int
     token: str | None = None
-    log: str | None = None
 
     @property
     def alive(self) -> bool:
@@ -84,7 +83,8 @@ def read_records() -> list[Record]:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started, in the kernel's ticks since boot; None if there is none."""
+    """When a process started, in the kernel's ticks since boot; None if there is none alive."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[19])
+        fields = file.read().rpartition(")")[2].split()
+        return None if fields[0] == "Z" else int(fields[19])
     return None

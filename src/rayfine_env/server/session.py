@@ -1,6 +1,7 @@
 """One live, isolated use of an environment: what a request does, whichever door it came by."""
 
 import inspect
+import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -259,6 +260,15 @@ OPS: dict[str, Callable[[Session, Request, Role], Awaitable[Any]]] = {
     "ping": Session._ping,
     "close": Session._close,
 }
+
+
+def new_session_id() -> str:
+    """A public name, and the secret that makes the whole an id that cannot be guessed."""
+    return f"{secrets.token_hex(8)}-{secrets.token_hex(16)}"
+
+
+def public_name(id: str) -> str:
+    return id.partition("-")[0]
 
 
 def _read_state(env: Any) -> Any:

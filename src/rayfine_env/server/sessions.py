@@ -3,17 +3,24 @@
 import asyncio
 import logging
 import os
-import secrets
 import time
 from typing import Protocol
 
 from ..authoring.load import Loaded
 from ..authoring.project import Project
-from ..errors import JSON, ActionError, Cancelled, CapacityError, RayfineError, SessionLost
+from ..errors import (
+    JSON,
+    ActionError,
+    Cancelled,
+    CapacityError,
+    RayfineError,
+    SessionLost,
+    Unsupported,
+)
 from ..wire import Reply, Request
 from .metrics import Metrics, Totals
 from .roles import STARTS, Role, check_role
-from .session import OPS, Session
+from .session import OPS, Session, new_session_id, public_name
 from .stream import StreamProtocol
 from .threads import ThreadRunner
 
@@ -44,12 +51,17 @@ class _Seat:
 
     def __init__(self, loaded: Loaded) -> None:
         self.runner = ThreadRunner()
-        self.session = Session(secrets.token_hex(16), loaded, self.runner)
+        self.session = Session(new_session_id(), loaded, self.runner)
         self.turn = asyncio.Lock()
         self.running: dict[int | str, asyncio.Task[Reply]] = {}
         self.taken_back: set[int | str] = set()
         self.held = 0
         self.expiry: asyncio.TimerHandle | None = None
+
+    def keep(self) -> None:
+        if self.expiry is not None:
+            self.expiry.cancel()
+            self.expiry = None
 
 
 class Sessions:
@@ -80,6 +92,8 @@ class Sessions:
         started = time.perf_counter()
         try:
             seat = self._seat(request.session or await self._default_id(request))
+            if request.op == "fork":
+                raise Unsupported("sessions that share a process cannot be forked")
             if request.op == "cancel":
                 check_role(role, request)
                 return Reply.of(request.id, self._cancel(seat, request))
@@ -95,6 +109,8 @@ class Sessions:
         assert task is not None
         seat.running[request.id] = task
         seat.runner.arrived = time.monotonic()
+        if not seat.held:
+            seat.keep()
         try:
             async with seat.turn:
                 self._seat(seat.session.id)  # it may have been lost while this call waited
@@ -111,6 +127,8 @@ class Sessions:
             seat.taken_back.discard(request.id)
             if seat.runner.given_up:
                 self._seats.pop(seat.session.id, None)
+            elif not seat.held and self.project.idle_timeout and seat.session.id != self._default:
+                self._begin_grace(seat, self.project.idle_timeout)
         if request.op == "close" and reply.failure is None:
             self._forget(seat.session.id)
         return reply
@@ -162,7 +180,7 @@ class Sessions:
         """The open sessions, by the public half of their ids."""
         return [
             {
-                "name": id[:16],
+                "name": public_name(id),
                 "pid": os.getpid(),
                 "connections": seat.held,
                 "busy": bool(seat.running),
@@ -174,8 +192,7 @@ class Sessions:
         """A connection holds this session: it lives at least as long."""
         seat = self._seat(id)
         seat.held += 1
-        if seat.expiry is not None:
-            seat.expiry.cancel()
+        seat.keep()
 
     def detach(self, id: str) -> None:
         """A connection is gone; the session waits its grace for another."""
@@ -184,8 +201,12 @@ class Sessions:
             return
         seat.held -= 1
         if seat.held == 0:
-            loop = asyncio.get_running_loop()
-            seat.expiry = loop.call_later(self.loaded.project.grace, self._expire, id)
+            self._begin_grace(seat, self.project.grace)
+
+    def _begin_grace(self, seat: _Seat, seconds: float) -> None:
+        seat.keep()
+        loop = asyncio.get_running_loop()
+        seat.expiry = loop.call_later(seconds, self._expire, seat.session.id)
 
     def take(self, id: str, role: Role, wire: asyncio.Transport, hello: bytes, rest: bytes) -> None:
         """Speak with an accepted connection, here on this loop."""

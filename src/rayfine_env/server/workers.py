@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import secrets
 import signal
 import socket
 import stat
@@ -27,7 +26,7 @@ from .admission import Admission
 from .member import Member, Seat
 from .metrics import Metrics, Totals
 from .roles import STARTS, Role, check_role, shown_to
-from .session import OPS
+from .session import OPS, new_session_id, public_name
 from .slots import Slots
 from .worker import Knock, Word
 from .zygote import News, Order
@@ -206,7 +205,7 @@ class Workers:
         return seat.id
 
     def _take_seat(self, member: Member) -> Seat:
-        seat = Seat(f"{secrets.token_hex(8)}-{secrets.token_hex(16)}", member)
+        seat = Seat(new_session_id(), member)
         member.seats[seat.id] = self._seats[seat.id] = seat
         return seat
 
@@ -264,7 +263,7 @@ class Workers:
         """The open sessions, by the public half of their ids."""
         return [
             {
-                "name": seat.name,
+                "name": public_name(seat.id),
                 "pid": seat.member.pid,
                 "connections": seat.held,
                 "busy": seat.member.slot.running() is not None,

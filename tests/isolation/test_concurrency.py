@@ -1,0 +1,179 @@
+"""Many callers of one session, and calls that are taken back."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfine_env import AsyncEnvironmentWrapper, aload_env
+from rayfine_env.errors import InfraError, RayfineError, SessionLost
+from tests.isolation.instances import (
+    ENVIRONMENTS,
+    Answer,
+    Handle,
+    http_ask,
+    journal_of,
+    metric,
+    opened,
+    outcome,
+    together,
+    wait_until,
+)
+
+AsyncHandle = AsyncEnvironmentWrapper[Any, Any, Any]
+
+
+@pytest.fixture
+async def afaulty(journal: Path) -> AsyncIterator[AsyncHandle]:
+    variables = {"JOURNAL": str(journal)}
+    async with aload_env(ENVIRONMENTS / "faulty.py", env_vars=variables) as env:
+        yield env
+
+
+def test_threads_share_one_handle(faulty: Handle) -> None:
+    def count() -> list[int]:
+        return [faulty.count() for _ in range(40)]
+
+    found = together([count] * 12)
+    assert all(isinstance(each, list) for each in found), found
+    assert sorted(n for each in found for n in each) == list(range(1, 12 * 40 + 1))  # type: ignore[union-attr]
+    assert all(each == sorted(each) for each in found)  # type: ignore[type-var]
+
+
+def test_a_thread_that_waited_long_is_served_all_the_same(faulty: Handle) -> None:
+    """A busy thread can pass a waiting one many times; that one's request is not an old one."""
+    over = threading.Event()
+
+    def hammer() -> None:
+        while not over.is_set():
+            faulty.pid()
+
+    hammers = [threading.Thread(target=hammer) for _ in range(3)]
+    for thread in hammers:
+        thread.start()
+    try:
+        found = together([lambda: [faulty.count() for _ in range(30)]] * 4)
+    finally:
+        over.set()
+        for thread in hammers:
+            thread.join()
+    assert [len(each) for each in found if isinstance(each, list)] == [30] * 4, found
+
+
+async def test_tasks_share_one_handle(afaulty: AsyncHandle) -> None:
+    found = await asyncio.gather(*(afaulty.count() for _ in range(300)))
+    assert found == list(range(1, 301))
+
+
+async def test_taking_back_a_running_call_stops_its_work(
+    afaulty: AsyncHandle, journal: Path
+) -> None:
+    session, other = afaulty.session(), afaulty.session()
+    await other.reset()
+    await session.reset()
+    running = asyncio.create_task(session.step("write_forever"))
+    while not journal_of(journal):
+        await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    size = await settled(journal)
+    await asyncio.sleep(0.3)
+    assert len(journal_of(journal)) == size
+    with pytest.raises(SessionLost):
+        await session.step("")
+    assert (await other.step("")).observation == {"steps": 1}
+    await other.close()
+    await session.detach()
+
+
+async def settled(journal: Path) -> int:
+    """The journal's length once it has stopped growing."""
+    for _ in range(100):
+        size = len(journal_of(journal))
+        await asyncio.sleep(0.1)
+        if len(journal_of(journal)) == size:
+            return size
+    raise AssertionError("the work never stopped")
+
+
+async def test_taking_back_a_waiting_call_leaves_the_session(
+    afaulty: AsyncHandle, journal: Path
+) -> None:
+    running = asyncio.create_task(afaulty.do("nap"))
+    await asyncio.sleep(0.05)
+    waiting = [asyncio.create_task(afaulty.count(token=f"t{n}")) for n in range(4)]
+    await asyncio.sleep(0.05)
+    waiting[0].cancel()
+    waiting[2].cancel()
+    assert await running == 0
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [isinstance(each, asyncio.CancelledError) for each in found] == [True, False, True, False]
+    assert journal_of(journal) == ["t1", "t3"]
+    assert await afaulty.count() == 3
+
+
+async def test_a_client_that_gave_up_waiting_has_no_effect_later(
+    afaulty: AsyncHandle, journal: Path
+) -> None:
+    """Its deadline passed while it stood in line: what it asked for must not happen after that."""
+    running = asyncio.create_task(afaulty.nap_async(3.5))
+    await asyncio.sleep(0.05)
+    with pytest.raises(TimeoutError):
+        await afaulty.call("count", (), {"token": "late"}, timeout=0.2)
+    with pytest.raises((RayfineError, asyncio.CancelledError)):
+        await running
+        await afaulty.count()
+    await asyncio.sleep(0.3)
+    assert journal_of(journal) == []
+
+
+def test_http_calls_of_one_session_all_get_an_answer_when_it_dies(faulty: Handle) -> None:
+    """The first calls of a session come at once; one of them ends its process."""
+    session = http_ask(faulty.instance, "POST", "/sessions").body["session_id"]
+    bodies: list[Any] = [{"method": "do", "kwargs": {"fault": "nap"}}] * 3
+    bodies += [{"method": "do", "kwargs": {"fault": "exit"}}] * 3
+    answers = together(
+        [lambda b=b: http_ask(faulty.instance, "POST", "/call", b, session) for b in bodies]  # type: ignore[misc]
+    )
+    assert all(isinstance(a, Answer) for a in answers), answers
+    assert {a.status for a in answers if isinstance(a, Answer)} <= {200, 410, 503}
+
+
+def test_one_session_by_two_doors_is_one_line(faulty: Handle) -> None:
+    with opened(faulty) as (session,):
+        assert session.count() == 1
+        body = {"method": "count"}
+        found = together(
+            [lambda: http_ask(faulty.instance, "POST", "/call", body, session.id).body] * 6
+            + [session.count] * 6
+        )
+        assert sorted(found) == list(range(2, 14))  # type: ignore[type-var]
+
+
+def test_an_interrupted_call_is_taken_back(faulty: Handle, journal: Path) -> None:
+    """As by Ctrl-C in a notebook."""
+    import _thread
+
+    faulty.reset()
+
+    def interrupt() -> None:
+        assert wait_until(lambda: journal_of(journal))
+        _thread.interrupt_main()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        faulty.step("write_forever")
+    thread.join()
+    time.sleep(0.3)
+    size = len(journal_of(journal))
+    time.sleep(0.3)
+    assert len(journal_of(journal)) == size
+    assert isinstance(outcome(lambda: faulty.step("")), SessionLost | InfraError)
+    assert faulty.reset().observation == {"steps": 0}
+    assert metric(faulty.instance, "rayfine_sessions") == 1
