@@ -1,4 +1,4 @@
-"""What the attacks share: a short run directory, a journal, and an instance per module."""
+"""What the attacks share: a short run directory, a journal, and instances that outlast a test."""
 
 import tempfile
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolation.instances import ENVIRONMENTS, Handle, loaded
+from tests.isolation.instances import Handle, loaded, metric, project, wait_until
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,13 +17,45 @@ def run_directory() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
+@pytest.fixture(scope="session")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("journal") / "journal"
 
 
 @pytest.fixture
-def faulty(journal: Path) -> Iterator[Handle]:
-    """An instance of the faulty environment, with every setting at its default."""
-    with loaded(ENVIRONMENTS / "faulty.py", journal) as env:
+def journal(notebook: Path) -> Path:
+    """Where the faulty environment writes down what it does; empty at first."""
+    notebook.write_text("")
+    return notebook
+
+
+@pytest.fixture(scope="session")
+def by_unix(tmp_path_factory: pytest.TempPathFactory, notebook: Path) -> Iterator[Handle]:
+    target = project(tmp_path_factory.mktemp("unix"), "faulty", grace=0.2)
+    with loaded(target, notebook) as env:
         yield env
+
+
+@pytest.fixture(scope="session")
+def by_tcp(tmp_path_factory: pytest.TempPathFactory, notebook: Path) -> Iterator[Handle]:
+    target = project(tmp_path_factory.mktemp("tcp"), "faulty", grace=0.2)
+    with loaded(target, notebook, transport="tcp") as env:
+        yield env
+
+
+def cleared(env: Handle) -> Handle:
+    """With one session, just begun: what the last test left is gone after its grace."""
+    assert wait_until(lambda: metric(env.instance, "rayfine_sessions") <= 1)
+    env.reset()
+    return env
+
+
+@pytest.fixture
+def faulty(by_unix: Handle, journal: Path) -> Handle:
+    """The faulty environment; tests that harm more than sessions load their own."""
+    return cleared(by_unix)
+
+
+@pytest.fixture
+def faulty_tcp(by_tcp: Handle, journal: Path) -> Handle:
+    return cleared(by_tcp)

@@ -1,6 +1,9 @@
 """Many callers of one session, and calls that are taken back."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -10,16 +13,13 @@ from typing import Any
 import pytest
 
 from rayfine_env import AsyncEnvironmentWrapper, aload_env
-from rayfine_env.errors import InfraError, RayfineError, SessionLost
+from rayfine_env.errors import RayfineError, SessionLost
 from tests.isolation.instances import (
-    ENVIRONMENTS,
     Answer,
     Handle,
     http_ask,
     journal_of,
-    metric,
     opened,
-    outcome,
     together,
     wait_until,
 )
@@ -28,9 +28,8 @@ AsyncHandle = AsyncEnvironmentWrapper[Any, Any, Any]
 
 
 @pytest.fixture
-async def afaulty(journal: Path) -> AsyncIterator[AsyncHandle]:
-    variables = {"JOURNAL": str(journal)}
-    async with aload_env(ENVIRONMENTS / "faulty.py", env_vars=variables) as env:
+async def afaulty(faulty: Handle) -> AsyncIterator[AsyncHandle]:
+    async with aload_env(faulty.instance.url) as env:
         yield env
 
 
@@ -155,25 +154,25 @@ def test_one_session_by_two_doors_is_one_line(faulty: Handle) -> None:
         assert sorted(found) == list(range(2, 14))  # type: ignore[type-var]
 
 
+INTERRUPTED = """
+import sys
+from rayfine_env import load_env
+env = load_env(sys.argv[1])
+env.reset()
+try:
+    env.step("write_forever")
+except KeyboardInterrupt:
+    print(env.reset().observation)
+"""
+
+
 def test_an_interrupted_call_is_taken_back(faulty: Handle, journal: Path) -> None:
-    """As by Ctrl-C in a notebook."""
-    import _thread
-
-    faulty.reset()
-
-    def interrupt() -> None:
+    command = [sys.executable, "-c", INTERRUPTED, faulty.instance.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
         assert wait_until(lambda: journal_of(journal))
-        _thread.interrupt_main()
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        faulty.step("write_forever")
-    thread.join()
-    time.sleep(0.3)
+        client.send_signal(signal.SIGINT)
+        said, _ = client.communicate(timeout=20)
+    assert said.split() == ["{'steps':", "0}"]
     size = len(journal_of(journal))
     time.sleep(0.3)
     assert len(journal_of(journal)) == size
-    assert isinstance(outcome(lambda: faulty.step("")), SessionLost | InfraError)
-    assert faulty.reset().observation == {"steps": 0}
-    assert metric(faulty.instance, "rayfine_sessions") == 1

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +71,6 @@ class RawClient:
         self.sock.close()
 
 
-@pytest.fixture
-def by_tcp(journal: Path) -> Iterator[Handle]:
-    with loaded(ENVIRONMENTS / "faulty.py", journal, transport="tcp") as env:
-        yield env
-
-
 # -- cut at every byte
 
 VERBS: dict[str, Callable[[Session, str], Any]] = {
@@ -89,12 +83,12 @@ VERBS: dict[str, Callable[[Session, str], Any]] = {
 
 @pytest.mark.promise("C2")
 def test_cut_at_any_byte_a_call_has_one_effect(
-    by_tcp: Handle, journal: Path, promise_count: Callable[[int, int], int]
+    faulty_tcp: Handle, journal: Path, promise_count: Callable[[int, int], int]
 ) -> None:
     count, seed = promise_count(72, 2000), 5
     chance = random.Random(seed)
-    with proxied(by_tcp.instance) as proxy:
-        client = load_env(proxy.url, token=by_tcp.instance.token)
+    with proxied(faulty_tcp.instance) as proxy:
+        client = load_env(proxy.url, token=faulty_tcp.instance.token)
         with opened(client) as (session,):
             session.reset()
             sizes = {verb: _size_of(proxy, session, verb) for verb in VERBS}
@@ -126,10 +120,10 @@ def _size_of(proxy: Proxy, session: Session, verb: str) -> dict[str, int]:
 @pytest.mark.promise("C2")
 @pytest.mark.parametrize("way", ["request", "reply"])
 def test_cut_while_it_connects_again_a_call_has_one_effect(
-    by_tcp: Handle, journal: Path, way: str
+    faulty_tcp: Handle, journal: Path, way: str
 ) -> None:
-    with proxied(by_tcp.instance) as proxy:
-        client = load_env(proxy.url, token=by_tcp.instance.token)
+    with proxied(faulty_tcp.instance) as proxy:
+        client = load_env(proxy.url, token=faulty_tcp.instance.token)
         for byte in (0, 1, 40, 90):
             proxy.cut_after(way, byte)
             proxy.cut_now()
@@ -142,9 +136,9 @@ def test_cut_while_it_connects_again_a_call_has_one_effect(
 
 @pytest.mark.promise("C2")
 @pytest.mark.parametrize("way", ["request", "reply"])
-def test_cut_while_it_forks_a_session_forks_once(by_tcp: Handle, way: str) -> None:
-    with proxied(by_tcp.instance) as proxy:
-        client = load_env(proxy.url, token=by_tcp.instance.token)
+def test_cut_while_it_forks_a_session_forks_once(faulty_tcp: Handle, way: str) -> None:
+    with proxied(faulty_tcp.instance) as proxy:
+        client = load_env(proxy.url, token=faulty_tcp.instance.token)
         with opened(client) as (session,):
             session.count()
             proxy.cut_after("request", None)
@@ -152,30 +146,30 @@ def test_cut_while_it_forks_a_session_forks_once(by_tcp: Handle, way: str) -> No
                 fork.close()
             # The handshakes and closes of the forks come on top; the fork's own part is first.
             for byte in (0, 3, 9):
-                open_before = metric(by_tcp.instance, "rayfine_sessions")
+                open_before = metric(faulty_tcp.instance, "rayfine_sessions")
                 proxy.cut_after(way, byte)
                 forks = session.fork(2)
-                assert metric(by_tcp.instance, "rayfine_sessions") == open_before + 2
+                assert metric(faulty_tcp.instance, "rayfine_sessions") == open_before + 2
                 assert [fork.count() for fork in forks] == [2, 2]
                 for fork in forks:
                     fork.close()
                 assert wait_until(
-                    lambda n=open_before: metric(by_tcp.instance, "rayfine_sessions") == n  # type: ignore[misc]
+                    lambda n=open_before: metric(faulty_tcp.instance, "rayfine_sessions") == n  # type: ignore[misc]
                 )
         client.cleanup()
 
 
 @pytest.mark.promise("C2")
 @pytest.mark.parametrize("way", ["request", "reply"])
-def test_cut_while_it_closes_a_session_is_closed(by_tcp: Handle, way: str) -> None:
-    with proxied(by_tcp.instance) as proxy:
-        client = load_env(proxy.url, token=by_tcp.instance.token)
+def test_cut_while_it_closes_a_session_is_closed(faulty_tcp: Handle, way: str) -> None:
+    with proxied(faulty_tcp.instance) as proxy:
+        client = load_env(proxy.url, token=faulty_tcp.instance.token)
         for byte in (0, 2, 7):
             with opened(client) as (session,):
                 session.count()
                 proxy.cut_after(way, byte)
                 assert outcome(session.close) is None
-        assert wait_until(lambda: metric(by_tcp.instance, "rayfine_sessions") == 2)
+        assert wait_until(lambda: metric(faulty_tcp.instance, "rayfine_sessions") == 2)
         client.cleanup()
 
 
@@ -377,11 +371,11 @@ def _directory(env: Handle) -> str:
     return f"{os.environ['RAYFINE_RUN_DIR']}/{env.env_id}"
 
 
-def test_a_reset_connection_is_as_good_as_a_closed_one(by_tcp: Handle) -> None:
+def test_a_reset_connection_is_as_good_as_a_closed_one(faulty_tcp: Handle) -> None:
     linger = b"\1\0\0\0\0\0\0\0"
-    with RawClient(by_tcp.instance) as client:
+    with RawClient(faulty_tcp.instance) as client:
         client.send(Request("call", id=1, name="blob", args=[1 << 22]))
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    with RawClient(by_tcp.instance, client.session) as again:
+    with RawClient(faulty_tcp.instance, client.session) as again:
         again.send(Request("call", id=2, name="count"))
         assert again.reply().unwrap() == 1

@@ -6,6 +6,7 @@ import uuid
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import msgspec
 import pydantic
 
 from ..authoring.models import State, StepResult
@@ -49,13 +50,23 @@ class Episode:
         """The episode that a snapshot saw; its time limit begins anew."""
         if picture is None:
             return None
-        episode = cls(project, picture["id"])
-        episode.steps, episode.done = picture["steps"], picture["done"]
+        try:
+            seen = msgspec.convert(picture, _Picture)
+        except msgspec.ValidationError as exc:
+            raise ActionError(f"restore takes what snapshot returned: {exc}") from exc
+        episode = cls(project, seen.id)
+        episode.steps, episode.done = seen.steps, seen.done
         return episode
 
     @property
     def state(self) -> State:
         return State(episode_id=self.id, step_count=self.steps)
+
+
+class _Picture(msgspec.Struct):
+    id: str
+    steps: int
+    done: bool
 
 
 def as_result(value: Any, doing: str) -> JSON:
@@ -67,6 +78,8 @@ def as_result(value: Any, doing: str) -> JSON:
     else is the observation.
     """
     with boundary(EnvError, f"reading what {doing} returned"):
+        if isinstance(value, tuple):
+            return _from_tuple(value, doing)
         found = _fields(value)
         if found is not None:
             return _result(found, found, doing)
@@ -76,8 +89,6 @@ def as_result(value: Any, doing: str) -> JSON:
         if isinstance(value, StepResult):
             parts = {**vars(value), "metadata": value.info}
             return _result(_visible(value.observation), parts, doing)
-        if isinstance(value, tuple):
-            return _from_tuple(value, doing)
         return _result(value, {}, doing)
 
 
@@ -98,10 +109,8 @@ def _from_tuple(value: tuple[Any, ...], doing: str) -> JSON:
 def _result(observation: Any, parts: JSON, doing: str) -> JSON:
     """Takes what is beside an observation out of `parts`, which may be the observation itself."""
     reward, done, terminated, truncated, info = [parts.pop(name, None) for name in _BESIDE]
-    if hasattr(reward, "item"):  # a numpy scalar
-        reward = reward.item()
-    if reward is not None and type(reward) is not float and type(reward) is not int:
-        raise EnvError(f"{doing} returned the reward {reward!r}; a reward is a number or None")
+    if reward is not None and type(reward) is not float:
+        reward = _number(reward, doing)
     if info is not None and not isinstance(info, dict):
         raise EnvError(f"{doing} returned {type(info).__name__} as info; info is a dict")
     truncated = bool(truncated)
@@ -115,6 +124,13 @@ def _result(observation: Any, parts: JSON, doing: str) -> JSON:
     }
 
 
+def _number(reward: Any, doing: str) -> float:
+    found = reward.item() if hasattr(reward, "item") else reward  # of a numpy scalar
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise EnvError(f"{doing} returned the reward {reward!r}; a reward is a number or None")
+    return found
+
+
 def _visible(observation: Any) -> Any:
     """An observation's own fields, where it has some; what is beside them was said elsewhere."""
     found = _fields(observation)
@@ -125,14 +141,14 @@ def _visible(observation: Any) -> Any:
 
 def _fields(value: Any) -> JSON | None:
     """The fields of a model or a dataclass, as a dict of our own."""
-    names = _field_names(type(value))
+    names = _field_names(type(value))  # type: ignore[arg-type]  # every class is hashable
     if names is not None:
         return {name: getattr(value, name) for name in names}
     return value.model_dump() if isinstance(value, pydantic.BaseModel) else None
 
 
 @functools.cache
-def _field_names(kind: Any) -> tuple[str, ...] | None:
+def _field_names(kind: type[Any]) -> tuple[str, ...] | None:
     if not is_dataclass(kind) or issubclass(kind, StepResult):
         return None
     return tuple(field.name for field in fields(kind))

@@ -70,6 +70,11 @@ class Session:
         self._env: Any = None
         self._episode: Episode | None = None
 
+    @property
+    def has_variables(self) -> bool:
+        """Whether setup() put variables of this session's own into its process."""
+        return self._loaded is not self._first
+
     async def perform(self, request: Request, role: Role) -> Reply:
         """Answer a request; one that was answered before gets the same answer again."""
         try:

@@ -10,7 +10,6 @@ from ..authoring.load import Loaded
 from ..authoring.project import Project
 from ..errors import (
     JSON,
-    ActionError,
     Cancelled,
     CapacityError,
     RayfineError,
@@ -145,7 +144,7 @@ class Sessions:
 
     def _check_setup(self, request: Request) -> None:
         if request.op == "setup" and request.kwargs and len(self._seats) > 1:
-            raise ActionError(
+            raise Unsupported(
                 "setup() with variables needs a session alone in its process: variables of "
                 "sessions that share one would mix"
             )
@@ -171,6 +170,11 @@ class Sessions:
             raise CapacityError(
                 f"all {self.capacity} sessions are in use; close one, wait, or raise `capacity`",
                 retry_after=1.0,
+            )
+        if any(seat.session.has_variables for seat in self._seats.values()):
+            raise Unsupported(
+                "a session with variables of its own has this process to itself; close it, or use "
+                'isolation="session"'
             )
         seat = _Seat(self.loaded)
         self._seats[seat.session.id] = seat

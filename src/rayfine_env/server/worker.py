@@ -92,9 +92,16 @@ class Worker:
     """Serves its sessions, one call at a time, until its door closes."""
 
     def __init__(
-        self, loaded: Loaded, slots: Slots, slot: int, door: socket.socket, lifeline: Lifeline
+        self,
+        loaded: Loaded,
+        slots: Slots,
+        slot: int,
+        door: socket.socket,
+        lifeline: Lifeline,
+        packed: bool = False,
     ) -> None:
         self._loaded = loaded
+        self._packed = packed
         self._lifeline = lifeline
         self._most = loaded.project.max_message_bytes
         self._slots = slots
@@ -199,8 +206,8 @@ class Worker:
         if request.id in self._skipped:
             self._skipped.discard(request.id)
             raise Cancelled(f"{request.op} was cancelled by its caller")
-        if request.op == "setup" and request.kwargs and len(self._sessions) > 1:
-            raise ActionError(
+        if request.op == "setup" and request.kwargs and self._packed:
+            raise Unsupported(
                 "setup() with variables needs a session alone in its process: variables of "
                 'packed sessions would mix; use isolation="session"'
             )
@@ -231,7 +238,7 @@ class Worker:
         count = request.args[0] if request.args else 1
         if not isinstance(count, int) or not 1 <= count <= 1000:
             raise ActionError("fork takes a number of sessions from 1 to 1000", field="n")
-        if len(self._sessions) > 1 or self._runner.has_loop:
+        if self._packed or self._runner.has_loop:
             raise Unsupported(
                 "this session shares its process or has an event loop: it cannot be forked; use "
                 'isolation="session" and sync code'

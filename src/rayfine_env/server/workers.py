@@ -59,7 +59,7 @@ class Workers:
         self.project = project
         self.metrics = Metrics(self)
         self._document: JSON = {}
-        self._packed = packed
+        self._packed = packed if capacity > 1 else 0
         # Twice the room: a slot is taken again only when its last worker was buried.
         self._slots = Slots(2 * (capacity + _SPARES))
         self._free = deque(range(self._slots.count))
@@ -71,7 +71,7 @@ class Workers:
         self._lost: OrderedDict[str, str] = OrderedDict()
         self._default: str | None = None
         self._retired = Totals()
-        self._zygote = ZygoteLine(target, variables, self._slots)
+        self._zygote = ZygoteLine(target, variables, self._slots, bool(self._packed))
 
     def wait_until_loaded(self) -> None:
         self._document = self._zygote.wait_until_loaded()

@@ -151,7 +151,7 @@ class Zygote:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._line.close()
-        be_worker(self._loaded, self._slots, slot, door, self._args.lifeline_fd)
+        be_worker(self._args, self._loaded, self._slots, slot, door)
 
     def _spawn(self, slot: int, door: int) -> int:
         """A worker that imports the environment itself."""
@@ -162,6 +162,7 @@ class Zygote:
                 *("--slots", str(args.slots), "--slots-fd", str(args.slots_fd)),
                 *("--slot", str(slot), "--line-fd", str(door)),
                 *("--lifeline-fd", str(args.lifeline_fd)),
+                *(["--packed"] if args.packed else []),
             ],
             stdin=subprocess.PIPE,
             pass_fds=(args.slots_fd, args.lifeline_fd, door),
@@ -213,14 +214,16 @@ class Zygote:
         self._line.send(msgspec.msgpack.encode(news))
 
 
-def be_worker(loaded: Loaded, slots: Slots, slot: int, door: int, lifeline: int) -> NoReturn:
+def be_worker(
+    args: argparse.Namespace, loaded: Loaded, slots: Slots, slot: int, door: int
+) -> NoReturn:
     """Turn this process into a worker; it never returns into the code it was forked from."""
     code = 1
     try:
-        line = Lifeline(lifeline)
-        line.tie()
+        lifeline = Lifeline(args.lifeline_fd)
+        lifeline.tie()
         _settle()
-        Worker(loaded, slots, slot, socket.socket(fileno=door), line).run()
+        Worker(loaded, slots, slot, socket.socket(fileno=door), lifeline, args.packed).run()
         code = 0
     finally:
         sys.stdout.flush()
@@ -244,11 +247,11 @@ def _settle() -> None:
         numpy.random.seed()
 
 
-def zygote_command(target: str, slots: Slots, line: int, lifeline: int) -> list[str]:
+def zygote_command(target: str, slots: Slots, line: int, lifeline: int, packed: bool) -> list[str]:
     return [
         *(sys.executable, "-m", "rayfine_env.server.zygote", target),
         *("--slots", str(slots.count), "--slots-fd", str(slots.fd), "--line-fd", str(line)),
-        *("--lifeline-fd", str(lifeline)),
+        *("--lifeline-fd", str(lifeline), *(["--packed"] if packed else [])),
     ]
 
 
@@ -259,6 +262,7 @@ def main() -> None:
     parser.add_argument("--slots-fd", type=int, required=True)
     parser.add_argument("--line-fd", type=int, required=True)
     parser.add_argument("--lifeline-fd", type=int, required=True)
+    parser.add_argument("--packed", action="store_true", help="workers have several sessions")
     parser.add_argument("--slot", type=int, help="be a worker on this slot, not a zygote")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -271,7 +275,7 @@ def main() -> None:
         return Zygote(args, variables).run()
     loaded = load(args.target, variables)
     slots = Slots(args.slots, args.slots_fd)
-    be_worker(loaded, slots, args.slot, args.line_fd, args.lifeline_fd)
+    be_worker(args, loaded, slots, args.slot, args.line_fd)
 
 
 if __name__ == "__main__":

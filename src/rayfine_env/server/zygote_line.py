@@ -23,10 +23,11 @@ _news = msgspec.msgpack.Decoder(News)
 class ZygoteLine:
     """Starts the zygote and speaks with it."""
 
-    def __init__(self, target: str, variables: dict[str, str], slots: Slots) -> None:
+    def __init__(self, target: str, variables: dict[str, str], slots: Slots, packed: bool) -> None:
         self._target = target
         self._variables = variables
         self._slots = slots
+        self._packed = packed
         self._hear: Callable[[News, int], None]
         self._lost: Callable[[], None]
         # Held open by this process alone: when it ends, so do all workers.
@@ -36,7 +37,9 @@ class ZygoteLine:
     def _start(self) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            zygote_command(self._target, self._slots, theirs.fileno(), self._lifeline),
+            zygote_command(
+                self._target, self._slots, theirs.fileno(), self._lifeline, self._packed
+            ),
             stdin=subprocess.PIPE,
             pass_fds=(self._slots.fd, theirs.fileno(), self._lifeline),
         )
