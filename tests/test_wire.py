@@ -389,6 +389,19 @@ def test_broken_json_is_a_protocol_error(data: bytes | str) -> None:
         wire.decode_json(data)
 
 
+def test_depth_has_its_limit_in_every_direction() -> None:
+    for begin, core, end in ((b"[", b"", b"]"), (b'{"a":', b"1", b"}")):
+        value = wire.decode_json(nested(begin, core, end, wire.MAX_DEPTH))
+        assert wire.encode_value(value, "it")
+        with pytest.raises(ProtocolError, match="nested too deep"):
+            wire.decode_json(nested(begin, core, end, wire.MAX_DEPTH + 1))
+    wire.decode_request(raw_request(nested(b"\x91", b"\xc0", deep=wire.MAX_DEPTH - 1)))
+    with pytest.raises(ProtocolError, match="nested too deep"):
+        wire.decode_request(raw_request(nested(b"\x91", b"\xc0", deep=wire.MAX_DEPTH)))
+    with pytest.raises(ActionError, match="nested too deep"):
+        wire.encode(Request("step", args=[DEEP]))
+
+
 @pytest.mark.parametrize(
     "data", ["[]", "1", "{}", '{"op": 1}', '{"op": "x", "who": 1}', '{"op": "x", "args": {}}']
 )

@@ -35,6 +35,7 @@ _HEAD = struct.Struct("!H")
 _DTYPE = re.compile(r"[<>|][biufcSU][1-9][0-9]{0,8}")
 _BASES: tuple[type[Any], ...] = (str, int, float, bytes)
 _NUMBERS: set[type] = {bool, int, float}
+_CONTAINERS: set[type] = {list, dict, tuple}
 _TAGS = {"$bytes", "$array", "$plain"}
 _UNSENDABLE = (TypeError, ValueError, OverflowError, AttributeError, RecursionError)
 _UNREADABLE = (
@@ -121,8 +122,10 @@ def encode(message: Request | Reply) -> bytes:
     """One message as msgpack; what a caller gave that cannot be sent is the caller's error."""
     try:
         data = _packer.encode(message)
-        if isinstance(message, Request) and _maybe_not_finite(data):
-            _plain(_values(_requests.decode(data)), "")
+        if isinstance(message, Request):
+            _check_depth(data, message.args, message.kwargs)
+            if _maybe_not_finite(data):
+                _plain(_values(_requests.decode(data)), "")
     except _UNSENDABLE as exc:
         raise ActionError(f"the request cannot be sent: {_why(exc)}") from exc
     return data
@@ -137,6 +140,7 @@ def frame(message: Request | Reply) -> bytes:
 def decode_request(data: bytes | memoryview) -> Request:
     try:
         request = _requests.decode(data)
+        _check_depth(data, request.args, request.kwargs)
         if _maybe_not_finite(data) or _maybe_not_finite_32(data):
             _plain(_values(request), "")
     except (*_UNREADABLE, MissingExtra) as exc:
@@ -156,6 +160,7 @@ def decode_json(data: bytes | str) -> Any:
     try:
         raw = data.encode() if isinstance(data, str) else data
         value = msgspec.json.decode(raw)
+        _check_depth(raw, value)
         if b'"$' in raw:
             value = _untag(value)
         if _maybe_too_long(raw):
@@ -259,6 +264,7 @@ def _dtype_of(array: "NDArray[Any]") -> str:
 def _unpack_ext(code: int, data: memoryview) -> Any:
     if code != _ARRAY:
         raise ValueError(f"msgpack extension {code} is not known")
+    data = memoryview(bytes(data))  # msgspec before 0.20 lends one that claims to be longer
     (size,) = _HEAD.unpack_from(data)
     start = _HEAD.size + size
     dtype, shape = msgspec.msgpack.decode(data[_HEAD.size : start], type=tuple[str, list[int]])
@@ -280,6 +286,24 @@ def _array(dtype: str, shape: list[int], data: memoryview | bytes) -> Any:
     if kind.kind == "U" and (numpy.frombuffer(data, f"{dtype[0]}u4") > sys.maxunicode).any():
         raise ValueError("an array of text holds what is no character")
     return numpy.frombuffer(data, kind).reshape(shape).copy()
+
+
+def _check_depth(data: bytes | memoryview, *values: Any) -> None:
+    """How deep msgspec reads depends on the Python that runs it; ours is the same everywhere."""
+    if len(data) > MAX_DEPTH:  # every level takes a byte
+        for value in values:
+            _check_levels(value, MAX_DEPTH)
+
+
+def _check_levels(value: Any, levels: int) -> None:
+    if type(value) not in _CONTAINERS:
+        return
+    if not levels:
+        raise RecursionError
+    items = value.values() if isinstance(value, dict) else value
+    if not _CONTAINERS.isdisjoint(map(type, items)):
+        for item in items:
+            _check_levels(item, levels - 1)
 
 
 def _is_plain(value: Any, levels: int) -> bool:

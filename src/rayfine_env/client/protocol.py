@@ -182,12 +182,12 @@ class Handshake:
         No data means that the server has closed the connection.
         """
         self._received += data
-        if not self._received:
-            raise ConnectionResetError("it closed the connection")
         more = bool(data) and len(self._received) < _LONGEST_ANSWER
         head, found, rest = self._received.partition(b"\r\n\r\n")
         if more and not found:
             return None
+        if not data and not found:
+            raise ConnectionResetError("it closed the connection")
         status, *lines = head.decode("latin-1").split("\r\n")
         headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
         if status.startswith("HTTP/1.1 101") and (session := headers.get("x-session-id")):

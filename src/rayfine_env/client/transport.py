@@ -65,18 +65,23 @@ class Socket(Forkable):
     def ask(self, request: Request) -> Reply:
         """A resent request keeps its id, so the server answers it and never executes it twice."""
         data = frame(request)
-        with self._lock:
+        limit = -1 if request.timeout is None else request.timeout + ANSWER_MARGIN
+        if not self._lock.acquire(timeout=limit):
+            raise _late(request)
+        try:
             for _ in range(_TRIES):
                 try:
                     return self._exchange(data, request)
                 except OSError as exc:
                     self._drop()
                     lost = exc
-                except BaseException:
-                    # Broken off somewhere in the stream: whatever comes next is for nobody.
-                    self._drop()
-                    raise
             raise _gone(self._address, lost)
+        except BaseException:
+            # Broken off somewhere in the stream: whatever comes next is for nobody.
+            self._drop()
+            raise
+        finally:
+            self._lock.release()
 
     def _exchange(self, data: bytes, request: Request) -> Reply:
         sock, sent = self._sock or self._connect(), False
@@ -203,12 +208,13 @@ class _Call:
 
     def __init__(self, request: Request) -> None:
         loop = asyncio.get_running_loop()
-        self.request = request
         self.data = frame(request)
         self.future: asyncio.Future[Reply] = loop.create_future()
-        self.asked = loop.time()
         self.losses = 0
-        self.timer: asyncio.TimerHandle | None = None
+        if request.timeout is not None:
+            patience = request.timeout + ANSWER_MARGIN
+            timer = loop.call_later(patience, lambda: self.fail(_late(request)))
+            self.future.add_done_callback(lambda _: timer.cancel())
 
     def fail(self, exc: RayfineError) -> None:
         if not self.future.done():
@@ -222,12 +228,10 @@ class _Line:
         self.owner = owner
         self._calls: dict[int | str, _Call] = {}
         self._link: _Link | None = None
-        self._heard = 0.0
 
     async def ask(self, request: Request) -> Reply:
         call = self._calls[request.id] = _Call(request)
         try:
-            self._watch(call)
             if self._link is None:
                 self._link = _Link(self)
             elif self._link.is_open:
@@ -238,26 +242,11 @@ class _Line:
             raise
         finally:
             del self._calls[request.id]
-            if call.timer is not None:
-                call.timer.cancel()
 
     def _take_back(self, request: Request) -> None:
         address, session = self.owner.address, self.owner.session
         tell = functools.partial(_take_back, address, session, request.id)
         asyncio.get_running_loop().run_in_executor(None, tell)
-
-    def _watch(self, call: _Call) -> None:
-        """See to it that a call ends. Its time runs once it is next: the server takes turns too."""
-        if call.request.timeout is None:
-            return
-        loop = asyncio.get_running_loop()
-        is_next = call is next(iter(self._calls.values()))
-        since = max(call.asked, self._heard) if is_next else loop.time()
-        due = since + call.request.timeout + ANSWER_MARGIN
-        if loop.time() < due:
-            call.timer = loop.call_at(due, self._watch, call)
-        else:
-            call.fail(_late(call.request))
 
     def opened(self, link: "_Link") -> None:
         """Send what has no answer yet, in order and under the same ids."""
@@ -265,7 +254,6 @@ class _Line:
             link.write(call.data)
 
     def settle(self, reply: Reply) -> None:
-        self._heard = asyncio.get_running_loop().time()
         call = self._calls.get(reply.id)
         if call is None:
             _check_stream(reply)

@@ -32,8 +32,10 @@ def sandbox_command(
     shown = _outermost([Path("/usr"), *_interpreter(), *readable])
     workspace = _workspace(shown)
     return [
-        *("bwrap", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "rayfine"),
+        # Without a first process of its own bubblewrap leaves no zombie of that behind.
+        *("bwrap", "--die-with-parent", "--as-pid-1", "--new-session", "--clearenv"),
         *(f"--unshare-{kind}" for kind in _NAMESPACES),
+        *("--hostname", "rayfine"),
         *_identity(),
         *("--proc", "/proc", "--dev", "/dev", "--dir", "/tmp"),
         *("--perms", "0777", "--size", str(workspace_bytes), "--tmpfs", workspace),

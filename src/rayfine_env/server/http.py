@@ -94,7 +94,9 @@ class HTTPFace:
 
     def _cancel(self, body: JSON, http: HTTPRequest) -> Request:
         _refuse_unknown(body, {"request_id"})
-        return Request("cancel", args=[_id(body)])
+        if not (id := _id(body)):
+            raise ActionError("cancel needs the request_id of a call", field="request_id")
+        return Request("cancel", args=[id])
 
     def _state(self, body: JSON, http: HTTPRequest) -> Request:
         return Request("state")

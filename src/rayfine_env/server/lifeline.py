@@ -8,8 +8,8 @@ import signal
 class Lifeline:
     """The read end of a pipe whose other end only the front holds.
 
-    When the front is gone the kernel signals the owner of the descriptor, and the default action of
-    SIGIO is to end the process: no author code has to give way for it.
+    When the front is gone the kernel sends SIGKILL to the owner of the descriptor. No author code
+    has to give way for that, and none can ignore it.
     """
 
     def __init__(self, fd: int) -> None:
@@ -21,6 +21,6 @@ class Lifeline:
         if self._mine >= 0:
             os.close(self._mine)
         self._mine = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_NONBLOCK)
-        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        fcntl.fcntl(self._mine, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(self._mine, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(self._mine, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
