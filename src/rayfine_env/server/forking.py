@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ..errors import Unsupported
+from .namespaces import in_sandbox
 
 _SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -28,6 +29,8 @@ def open_descriptors() -> frozenset[int]:
 
 def check_forkable(known: frozenset[int]) -> None:
     """Refuse where two processes would share what only one can own."""
+    if in_sandbox():
+        raise _unsafe("it is in a sandbox, where a fork would share its namespaces and files")
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
         raise _unsafe(f"it has {threads - 1} threads beside the main one, which a fork would lack")

@@ -17,7 +17,12 @@ class Lifeline:
         self._mine = -1
 
     def tie(self) -> None:
-        """Tie this process to it. The owner belongs to the open file, so a fork opens its own."""
+        """Tie this process to it. The owner belongs to the open file, so a fork opens its own.
+
+        A sandbox has none (-1): it ends with the front as a whole.
+        """
+        if self.fd < 0:
+            return
         if self._mine >= 0:
             os.close(self._mine)
         self._mine = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_NONBLOCK)

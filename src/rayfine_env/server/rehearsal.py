@@ -4,6 +4,7 @@ What the interpreter learns about our code is written into that code's own memor
 zygote it is shared by all workers; learnt in each worker it would be a private copy in each.
 """
 
+import contextlib
 import socket
 
 from ..authoring.contract import Contract
@@ -42,9 +43,10 @@ def rehearse() -> None:
     """Serve a stand-in environment over a real socket, turn by turn."""
     front, door = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours, theirs = socket.socketpair()
-    with front, door, ours:
+    slots = Slots(1)
+    with front, door, ours, contextlib.closing(slots):
         stage = Loaded(Contract(_Stage), Project.named("rehearsal"))
-        worker = Worker(stage, Slots(1), 0, door, Lifeline(-1))
+        worker = Worker(stage, slots, 0, door, Lifeline(-1))
         front.send(encode_knock(Knock("begin", "rehearsal")))
         worker.turn()
         with theirs:

@@ -1,17 +1,17 @@
 """Serves one environment: picks what runs its sessions, then the front that speaks for them."""
 
 import os
-import resource
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..authoring.load import load, project_of
-from ..authoring.project import DeployConfig, Isolation, Project
-from ..errors import ConfigError
+from ..authoring.project import Isolation, Project
 from .admission import default_capacity
 from .guard import guard_for
+from .limits import limit_process, workspace_bytes
 from .roles import Role
+from .sandbox import Sandbox
 from .sessions import Handler, Sessions
 from .workers import Workers
 
@@ -40,7 +40,6 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> None:
     where = None if options.uds else options.host
     guard = guard_for(where, options.tokens, options.no_auth, options.allowed_hosts)
     project = project_of(options.target)
-    _limit(project.deploy_config)
     sessions = _sessions(options, project)
     # The zygote is loading the environment meanwhile; the front's own imports take as long.
     from .front import run_front
@@ -53,9 +52,9 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> None:
 def _sessions(options: ServeOptions, project: Project) -> Handler:
     isolation = options.isolation or project.isolation
     if isolation == "thread":
+        limit_process(project.deploy_config, files=None)
         return Sessions(load(options.target, options.variables), capacity=options.capacity)
-    if isolation == "sandbox":
-        raise ConfigError(f"isolation {isolation!r} is not to be had here")
+    room = workspace_bytes(project.deploy_config)
     return Workers(
         options.target,
         project,
@@ -63,14 +62,5 @@ def _sessions(options: ServeOptions, project: Project) -> Handler:
         capacity=options.capacity or project.capacity or default_capacity(),
         queue_seconds=options.queue_seconds,
         packed=(os.cpu_count() or 1) if isolation == "worker" else 0,
+        sandbox=Sandbox.around(options.target, room) if isolation == "sandbox" else None,
     )
-
-
-def _limit(deploy: DeployConfig) -> None:
-    """Hold what is started here to the project file; what it does not name stays open."""
-    for kind, name, value in (
-        (resource.RLIMIT_DATA, "memory", deploy.limits.memory),
-        (resource.RLIMIT_FSIZE, "ephemeral_storage", deploy.limits.ephemeral_storage),
-    ):
-        if {name, f"{name}_limit"} & deploy.model_fields_set:
-            resource.setrlimit(kind, (value, value))

@@ -1,11 +1,13 @@
 """What every worker is doing right now, in memory shared with the front: one slot a session."""
 
+import ctypes
 import mmap
 import os
 from dataclasses import dataclass
 
-_FIELDS = 8  # a cache line each: no two workers write the same one
-_DEADLINE, _STARTED, _REQUEST, _CALLS, _CPU, _WALL = range(6)
+_STRIDE = mmap.PAGESIZE // 8  # a page each: a sandboxed worker is left with its own alone
+_FIELDS = 6
+_DEADLINE, _STARTED, _REQUEST, _CALLS, _CPU, _WALL = range(_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Slots:
     """A table of numbers in memory that front, zygote and workers share by its descriptor."""
 
     def __init__(self, count: int, fd: int | None = None) -> None:
-        size = count * _FIELDS * 8
+        size = count * mmap.PAGESIZE
         self.count = count
         self.fd = os.memfd_create("rayfine-slots") if fd is None else fd
         if fd is None:
@@ -29,6 +31,25 @@ class Slots:
         self._memory = mmap.mmap(self.fd, size)
         self._floats = memoryview(self._memory).cast("d")
         self._numbers = memoryview(self._memory).cast("Q")
+        self._first = 0
+
+    def keep_only(self, index: int) -> None:
+        """Let go of all slots but one: this process cannot reach the others any more."""
+        # An mmap object would keep a descriptor, and by that all of them.
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        how = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, self.fd)
+        where = libc.mmap(None, mmap.PAGESIZE, *how, ctypes.c_long(index * mmap.PAGESIZE))
+        page = memoryview((ctypes.c_char * mmap.PAGESIZE).from_address(where)).cast("B")
+        self.close()
+        self._floats, self._numbers, self._first = page.cast("d"), page.cast("Q"), index
+
+    def close(self) -> None:
+        """Unmap it here; who else has it keeps it."""
+        self._floats.release()
+        self._numbers.release()
+        self._memory.close()
+        os.close(self.fd)
 
     def slot(self, index: int) -> "Slot":
         return Slot(self, index)
@@ -39,7 +60,7 @@ class Slot:
 
     def __init__(self, slots: Slots, index: int) -> None:
         self.index = index
-        self._base = index * _FIELDS
+        self._base = (index - slots._first) * _STRIDE
         self._floats = slots._floats
         self._numbers = slots._numbers
 

@@ -1,6 +1,7 @@
 """Isolated sessions as the front sees them: opened, found, supervised and answered for."""
 
 import asyncio
+import atexit
 import logging
 import os
 import signal
@@ -18,14 +19,17 @@ from ..errors import (
     CapacityError,
     InfraError,
     RayfineError,
+    ResourceLimit,
     SessionLost,
     Timeout,
 )
 from ..wire import Reply, Request
 from .admission import Admission
+from .limits import instance_cgroup
 from .member import Member, Seat
 from .metrics import Metrics, Totals
 from .roles import STARTS, Role, check_role, shown_to
+from .sandbox import Sandbox
 from .session import OPS, new_session_id, public_name
 from .slots import Slots
 from .worker import Knock, Word
@@ -55,6 +59,7 @@ class Workers:
         capacity: int,
         queue_seconds: float = 10.0,
         packed: int = 0,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self.project = project
         self.metrics = Metrics(self)
@@ -71,7 +76,13 @@ class Workers:
         self._lost: OrderedDict[str, str] = OrderedDict()
         self._default: str | None = None
         self._retired = Totals()
-        self._zygote = ZygoteLine(target, variables, self._slots, bool(self._packed))
+        self._cgroup = instance_cgroup(capacity, project.deploy_config)
+        atexit.register(self._cgroup.close)
+        self._oom_kills = self._cgroup.oom_kills()
+        inside = target if sandbox is None else sandbox.target
+        self._zygote = ZygoteLine(
+            inside, variables, self._slots, bool(self._packed), self._cgroup, sandbox
+        )
 
     def wait_until_loaded(self) -> None:
         self._document = self._zygote.wait_until_loaded()
@@ -136,19 +147,30 @@ class Workers:
         if news.kind == "forked":
             member.began(news.pid, fd)
         elif news.kind == "ended":
-            self._bury(member, _obituary(news.status))
+            self._bury(member, _obituary(news.status), self._out_of_memory(news.status, member))
+
+    def _out_of_memory(self, status: int, member: Member) -> bool:
+        """Whether the kernel killed it for want of memory: the one killer that keeps count."""
+        before, self._oom_kills = self._oom_kills, self._cgroup.oom_kills()
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        return killed and not member.dying and self._oom_kills > before
 
     def _hear_member(self, member: Member) -> None:
-        data, fds, _, _ = socket.recv_fds(member.door, 4096, 1)
+        # Only a fork that was promised a place has anything to hand over.
+        promised = 0 if member.forked.done() else 1
+        data, fds, _, _ = socket.recv_fds(member.door, 4096, promised)
         if not data:
             loop = asyncio.get_running_loop()
             loop.remove_reader(member.door)
             # The zygote tells how it ended, unless that has ended too.
             loop.call_later(_NEWS_SECONDS, self._bury, member, "has ended")
             return
-        word = _words.decode(data)
-        seat = self._seats.get(word.id)
-        if word.kind == "here":
+        try:
+            word = _words.decode(data)
+        except msgspec.MsgspecError:
+            return self._stop(member, InfraError("the session's process speaks nonsense"))
+        seat = member.seats.get(word.id)
+        if word.kind == "here" and fds:
             self._adopt(member, word, fds[0])
         elif seat is None:
             return
@@ -358,11 +380,12 @@ class Workers:
         for seat in list(member.seats.values()):
             self._forget(seat, why)
 
-    def _bury(self, member: Member, what: str) -> None:
+    def _bury(self, member: Member, what: str, out_of_memory: bool = False) -> None:
         """A worker has ended: answer whoever still waits, and free its slot."""
         if self._members.get(member.slot.index) is not member:
             return
-        died = InfraError(f"the session's process {what}", phase="call")
+        error = ResourceLimit if out_of_memory else InfraError
+        died = error(f"the session's process {what}", phase="call")
         member.answer_all(died)
         self._forget_all(member, f"its process {what}")
         if member in self._spares:

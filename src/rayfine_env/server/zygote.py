@@ -19,14 +19,17 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import msgspec
 
-from ..authoring.load import Loaded, load
+from ..authoring.load import Loaded, load, project_of
 from ..errors import RayfineError
 from ..wire import encode_value
 from .lifeline import Lifeline
+from .limits import limit_process
+from .namespaces import enter_own_namespaces, in_sandbox
 from .rehearsal import rehearse
 from .session import document_of
 from .slots import Slots
@@ -72,7 +75,7 @@ class Zygote:
         self._loaded: Loaded
 
     def run(self) -> None:
-        wakeup = self._watch_children()
+        self._wakeup = wakeup, _ = self._watch_children()
         try:
             self._loaded = load(self._args.target, self._variables)
             document = encode_value(document_of(self._loaded), "the contract")
@@ -92,13 +95,13 @@ class Zygote:
         gc.freeze()
         self._serve(wakeup)
 
-    def _watch_children(self) -> int:
+    def _watch_children(self) -> tuple[int, int]:
         wakeup, trigger = os.pipe()
         for fd in (wakeup, trigger):
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(trigger, warn_on_full_buffer=False)
-        return wakeup
+        return wakeup, trigger
 
     def _serve(self, wakeup: int) -> None:
         poll = select.poll()
@@ -151,7 +154,9 @@ class Zygote:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._line.close()
-        be_worker(self._args, self._loaded, self._slots, slot, door)
+        for fd in self._wakeup:
+            os.close(fd)
+        be_worker(self._args, lambda: self._loaded, self._slots, slot, door)
 
     def _spawn(self, slot: int, door: int) -> int:
         """A worker that imports the environment itself."""
@@ -165,7 +170,7 @@ class Zygote:
                 *(["--packed"] if args.packed else []),
             ],
             stdin=subprocess.PIPE,
-            pass_fds=(args.slots_fd, args.lifeline_fd, door),
+            pass_fds=[fd for fd in (args.slots_fd, args.lifeline_fd, door) if fd >= 0],
         )
         assert process.stdin is not None
         with process.stdin as stdin:
@@ -215,15 +220,18 @@ class Zygote:
 
 
 def be_worker(
-    args: argparse.Namespace, loaded: Loaded, slots: Slots, slot: int, door: int
+    args: argparse.Namespace, loaded: Callable[[], Loaded], slots: Slots, slot: int, door: int
 ) -> NoReturn:
     """Turn this process into a worker; it never returns into the code it was forked from."""
     code = 1
     try:
+        if in_sandbox():
+            enter_own_namespaces()
+            slots.keep_only(slot)
         lifeline = Lifeline(args.lifeline_fd)
         lifeline.tie()
         _settle()
-        Worker(loaded, slots, slot, socket.socket(fileno=door), lifeline, args.packed).run()
+        Worker(loaded(), slots, slot, socket.socket(fileno=door), lifeline, args.packed).run()
         code = 0
     finally:
         sys.stdout.flush()
@@ -270,12 +278,12 @@ def main() -> None:
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
     variables = json.load(sys.stdin)
+    limit_process(project_of(args.target).deploy_config, untrusted=in_sandbox())
     if args.slot is None:
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         return Zygote(args, variables).run()
-    loaded = load(args.target, variables)
     slots = Slots(args.slots, args.slots_fd)
-    be_worker(args, loaded, slots, args.slot, args.line_fd)
+    be_worker(args, lambda: load(args.target, variables), slots, args.slot, args.line_fd)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ import msgspec
 
 from ..errors import InfraError, from_code
 from ..wire import decode_value
+from .cgroup import Cgroup
+from .sandbox import Sandbox, relay
 from .slots import Slots
 from .zygote import News, Order, zygote_command
 
@@ -23,11 +25,21 @@ _news = msgspec.msgpack.Decoder(News)
 class ZygoteLine:
     """Starts the zygote and speaks with it."""
 
-    def __init__(self, target: str, variables: dict[str, str], slots: Slots, packed: bool) -> None:
+    def __init__(
+        self,
+        target: str,
+        variables: dict[str, str],
+        slots: Slots,
+        packed: bool,
+        cgroup: Cgroup,
+        sandbox: Sandbox | None,
+    ) -> None:
         self._target = target
         self._variables = variables
         self._slots = slots
         self._packed = packed
+        self._cgroup = cgroup
+        self._sandbox = sandbox
         self._hear: Callable[[News, int], None]
         self._lost: Callable[[], None]
         # Held open by this process alone: when it ends, so do all workers.
@@ -36,14 +48,22 @@ class ZygoteLine:
 
     def _start(self) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # A sandbox ends with this process by itself; a lifeline could be pulled from inside.
+        lifeline = self._lifeline if self._sandbox is None else -1
+        command = zygote_command(self._target, self._slots, theirs.fileno(), lifeline, self._packed)
+        output = None
+        if self._sandbox is not None:
+            command, output = self._sandbox.command(command), relay()
         self._process = subprocess.Popen(
-            zygote_command(
-                self._target, self._slots, theirs.fileno(), self._lifeline, self._packed
-            ),
+            self._cgroup.command(command),
             stdin=subprocess.PIPE,
-            pass_fds=(self._slots.fd, theirs.fileno(), self._lifeline),
+            stdout=output,
+            stderr=output,
+            pass_fds=[fd for fd in (self._slots.fd, theirs.fileno(), lifeline) if fd >= 0],
         )
         theirs.close()
+        if output is not None:
+            os.close(output)
         assert self._process.stdin is not None
         with self._process.stdin as stdin:
             stdin.write(json.dumps(self._variables).encode())
