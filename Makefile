@@ -6,10 +6,10 @@ EPISODES ?= 200
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint soak clean
+.PHONY: help setup demo test lint soak bench bubblewrap clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/dev.stamp ## install the project and its tools into .venv
 
@@ -27,6 +27,12 @@ lint: $(VENV)/dev.stamp ## check style, types and the import stair
 
 soak: $(VENV)/dev.stamp ## run every promise at its full count
 	@RAYFINE_PROMISE_SCALE=full $(VENV)/bin/pytest -m "promise or soak" --timeout 3600 $(ARGS)
+
+bench: $(VENV)/core.stamp ## measure what a session costs, in one interleaved run
+	@$(VENV)/bin/python benchmarks/sessions.py $(ARGS)
+
+bubblewrap: ## as root on Debian, install what the sandbox needs
+	@command -v bwrap >/dev/null || { apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; }
 
 clean: ## remove everything that was made here
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

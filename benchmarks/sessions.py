@@ -1,6 +1,6 @@
 """What a session costs: isolated against shared, in one interleaved run on this machine.
 
-    python benchmarks/sessions.py [--rounds 7] [--steps 2000] [--sessions 1000] [--json]
+python benchmarks/sessions.py [--rounds 7] [--steps 2000] [--sessions 1000] [--json]
 """
 
 import argparse

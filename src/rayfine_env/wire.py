@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PROTOCOL = "rayfine/1"
-MAX_MESSAGE = 64 * 1024 * 1024
 MAX_DEPTH = 128
 FRAME = struct.Struct("!I")
 _ARRAY = 1
 _HEAD = struct.Struct("!H")
+_MOST_DIMENSIONS = 64
 _DTYPE = re.compile(r"[<>|][biufcSU][1-9][0-9]{0,8}")
 _BASES: tuple[type[Any], ...] = (str, int, float, bytes)
 _NUMBERS: set[type] = {bool, int, float}
@@ -281,7 +281,9 @@ def _array(dtype: str, shape: list[int], data: memoryview | bytes) -> Any:
     if not _DTYPE.fullmatch(dtype):
         raise ValueError(f"an array of dtype {dtype[:40]!r} is not plain data")
     kind = numpy.dtype(dtype)
-    if any(side < 0 for side in shape) or math.prod(shape) * kind.itemsize != len(data):
+    if len(shape) > _MOST_DIMENSIONS or any(side < 0 for side in shape):
+        raise ValueError(f"an array of {len(shape)} dimensions has no such shape")
+    if math.prod(shape) * kind.itemsize != len(data):
         raise ValueError(f"an array of dtype {dtype} and shape {shape} has other data")
     if kind.kind == "U" and (numpy.frombuffer(data, f"{dtype[0]}u4") > sys.maxunicode).any():
         raise ValueError("an array of text holds what is no character")

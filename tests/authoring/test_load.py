@@ -14,7 +14,7 @@ import pytest
 
 from rayfine_env.authoring import Environment
 from rayfine_env.authoring.load import Loaded, load, load_again, project_of
-from rayfine_env.errors import ConfigError, LoadError
+from rayfine_env.errors import ActionError, ConfigError, LoadError
 
 
 @pytest.fixture(autouse=True)
@@ -424,6 +424,14 @@ def test_a_class_loaded_again_is_the_same_with_its_own_variables() -> None:
     assert os.environ["RF_E"] == "x"
     again.variables.restore()
     assert "RF_E" not in os.environ
+
+
+@pytest.mark.parametrize("bad", [{"": "x"}, {"A=B": "x"}, {"RF_H": "\0"}, {"RF_H": 1}])
+def test_what_is_no_variable_leaves_the_others_alone(bad: Any) -> None:
+    with pytest.raises(ActionError) as caught:
+        load(Given, {"RF_G": "x", **bad})
+    assert caught.value.detail["field"] in bad
+    assert "RF_G" not in os.environ
 
 
 def refusal(target: Any) -> str:

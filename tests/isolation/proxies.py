@@ -56,7 +56,9 @@ class Proxy:
                 server.settimeout(None)
                 self._pairs.append((client, server))
                 for way, here, there in (("request", client, server), ("reply", server, client)):
-                    threading.Thread(target=self._pass, args=(way, here, there), daemon=True).start()
+                    threading.Thread(
+                        target=self._pass, args=(way, here, there), daemon=True
+                    ).start()
 
     def _pass(self, way: str, here: socket.socket, there: socket.socket) -> None:
         with contextlib.suppress(OSError):

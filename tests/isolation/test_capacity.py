@@ -86,7 +86,9 @@ def step_all(sessions: list[Session]) -> None:
             assert session.step("").observation == {"steps": number}
 
 
-def test_sessions_opened_all_at_once(journal: Path, promise_count: Callable[[int, int], int]) -> None:
+def test_sessions_opened_all_at_once(
+    journal: Path, promise_count: Callable[[int, int], int]
+) -> None:
     """More orders than the line to the zygote holds: connect first, ask for all in one go."""
     count = promise_count(60, 600)
     with loaded(ENVIRONMENTS / "faulty.py", journal, capacity=count + 1) as env:

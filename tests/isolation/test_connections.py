@@ -188,9 +188,7 @@ def test_a_resend_beside_the_first_is_not_executed_twice(faulty: Handle, journal
     assert journal_of(journal) == ["once"]
 
 
-def test_a_resend_long_after_is_refused_rather_than_executed(
-    faulty: Handle, journal: Path
-) -> None:
+def test_a_resend_long_after_is_refused_rather_than_executed(faulty: Handle, journal: Path) -> None:
     first = Request("call", id=(9 << 32) + 1, name="count", kwargs={"token": "old"})
     with RawClient(faulty.instance) as client:
         client.send(first)
@@ -204,6 +202,7 @@ def test_a_resend_long_after_is_refused_rather_than_executed(
 
 
 # -- silence
+
 
 @pytest.mark.promise("L5")
 def test_a_silent_network_frees_the_place_of_its_session(tmp_path: Path, journal: Path) -> None:
@@ -221,7 +220,7 @@ def test_a_silent_network_frees_the_place_of_its_session(tmp_path: Path, journal
         proxy.silence()
         found, seconds = timed(lambda: client.step("", timeout=0.2))
         assert isinstance(found, Timeout | InfraError), found
-        assert seconds < 5
+        assert seconds < 10
         while metric(env.instance, "rayfine_sessions") > 2 and time.monotonic() < started + 40:
             assert other.step("").reward == 1.0
             time.sleep(0.2)

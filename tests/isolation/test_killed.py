@@ -123,7 +123,9 @@ def test_too_much_memory_is_a_resource_limit(journal: Path) -> None:
 @pytest.mark.promise("L7")
 def test_a_full_disk_is_no_observation(journal: Path) -> None:
     """/dev/full is a disk on which nothing fits; what an author makes of it is the author's."""
-    with loaded(Path(ENVIRONMENTS / "faulty.py"), journal, env_vars={"JOURNAL": "/dev/full"}) as env:
+    with loaded(
+        Path(ENVIRONMENTS / "faulty.py"), journal, env_vars={"JOURNAL": "/dev/full"}
+    ) as env:
         env.reset()
         for _ in range(2):
             found = outcome(lambda: env.step(" token"))

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Mapping
 
+from ..errors import ActionError
+
 
 class Variables:
     """Remembers what was there before, so that sharing a process leaves no trace."""
@@ -11,6 +13,9 @@ class Variables:
         self._before: dict[str, str | None] = {}
 
     def put(self, variables: Mapping[str, str]) -> None:
+        """All of them, or none where one is no variable."""
+        for name, value in variables.items():
+            _check(name, value)
         for name, value in variables.items():
             self._before.setdefault(name, os.environ.get(name))
             os.environ[name] = value
@@ -22,3 +27,10 @@ class Variables:
             else:
                 os.environ[name] = value
         self._before.clear()
+
+
+def _check(name: str, value: str) -> None:
+    if not isinstance(value, str):
+        raise ActionError(f"the variable {name!r} is text, not {type(value).__name__}", field=name)
+    if not name or "=" in name or "\0" in name + value:
+        raise ActionError(f"{name!r} is no variable: no name has '=' and nothing a NUL", field=name)

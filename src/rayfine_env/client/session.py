@@ -1,7 +1,7 @@
 """A session for async code."""
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Generic, Self
 
@@ -147,7 +147,7 @@ class Session(Generic[ActT, ObsT, StateT]):
     async def _ask(self, request: Request) -> Reply:
         return await self._transport.ask(request)
 
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         if name.startswith("_"):
             raise AttributeError(name)
         self._description.check_method(name)

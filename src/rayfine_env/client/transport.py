@@ -16,8 +16,6 @@ from .address import CONNECT_SECONDS, Address, limit_waits
 from .forks import Forkable
 from .protocol import Frames, Handshake
 
-HANDSHAKE_SECONDS = 30.0
-"""A full server lets a session wait in line before it answers."""
 ANSWER_MARGIN = 2.0
 """Past a call's deadline the server's own answer is awaited this long."""
 _TRIES = 3
@@ -52,6 +50,9 @@ class AsyncTransport(Protocol):
 class Socket(Forkable):
     """One blocking connection for one session; calls from several threads take turns."""
 
+    handshake_seconds = 30.0
+    """A full server lets a session wait in line before it answers."""
+
     def __init__(self, address: Address, session: str = "") -> None:
         super().__init__()
         self.session = session
@@ -72,6 +73,8 @@ class Socket(Forkable):
             for _ in range(_TRIES):
                 try:
                     return self._exchange(data, request)
+                except RayfineError:  # of which Timeout is an OSError too
+                    raise
                 except OSError as exc:
                     self._drop()
                     lost = exc
@@ -93,9 +96,11 @@ class Socket(Forkable):
             sent = True
             return self._receive(sock, request)
         except BaseException as exc:
+            if isinstance(exc, RayfineError):
+                raise
             late = _is_late(exc)
             # Any other kind of error was raised by a signal's handler, as KeyboardInterrupt is.
-            if sent and (late or not isinstance(exc, (OSError, RayfineError))):
+            if sent and (late or not isinstance(exc, OSError)):
                 _take_back(self._address, self.session, request.id)
             if late:
                 raise _late(request) from exc
@@ -135,7 +140,7 @@ class Socket(Forkable):
 
     def _shake_hands(self, sock: socket.socket) -> tuple[str, bytes]:
         handshake = Handshake(self._address, self.session)
-        limit_waits(sock, HANDSHAKE_SECONDS)
+        limit_waits(sock, self.handshake_seconds)
         sock.sendall(handshake.request())
         while (found := handshake.feed(sock.recv(_READ))) is None:
             continue
@@ -166,6 +171,8 @@ class Socket(Forkable):
 
 class AsyncSocket(Forkable):
     """One connection on each loop that asks; calls are pipelined and paired by id."""
+
+    handshake_seconds = Socket.handshake_seconds
 
     def __init__(self, address: Address, session: str = "") -> None:
         super().__init__()
@@ -297,7 +304,7 @@ class _Link(asyncio.Protocol):
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._address.connect_async(lambda: self)
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
+            async with asyncio.timeout(self._line.owner.handshake_seconds):
                 await self._answered.wait()
         except OSError as exc:
             self._end(_gone(self._address, exc))
@@ -345,7 +352,7 @@ class _Link(asyncio.Protocol):
         self._over, self.is_open = True, False
         self._answered.set()
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()  # a TLS goodbye would outlast the loop, and nothing is owed
         else:
             self._opening.cancel()
 

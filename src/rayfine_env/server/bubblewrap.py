@@ -32,8 +32,7 @@ def sandbox_command(
     shown = _outermost([Path("/usr"), *_interpreter(), *readable])
     workspace = _workspace(shown)
     return [
-        # Without a first process of its own bubblewrap leaves no zombie of that behind.
-        *("bwrap", "--die-with-parent", "--as-pid-1", "--new-session", "--clearenv"),
+        *("bwrap", "--die-with-parent", "--new-session", "--clearenv"),
         *(f"--unshare-{kind}" for kind in _NAMESPACES),
         *("--hostname", "rayfine"),
         *_identity(),

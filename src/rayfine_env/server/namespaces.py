@@ -56,11 +56,7 @@ def enter_own_namespaces() -> None:
         most.write("0")
     _drop_capabilities()
     resource.setrlimit(resource.RLIMIT_NPROC, (_PROCESSES, _PROCESSES))
-    _die_with_parent()
-
-
-def _die_with_parent() -> None:
-    """To be called last: a change of rights undoes it."""
+    # Last, since a change of rights undoes it.
     _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
@@ -150,7 +146,6 @@ def main(command: list[str]) -> None:
     _leave_keyring()
     if os.getuid() == 0:
         _leave_root()
-        _die_with_parent()
     if command:
         os.execv(command[0], command)
     enter_own_namespaces()

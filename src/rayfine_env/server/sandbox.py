@@ -35,6 +35,8 @@ def sandbox_available() -> str | None:
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed; run: apt-get install bubblewrap"
     command = sandbox_command([], workspace_bytes=_TRIAL_BYTES)
+    # Else bubblewrap has a first process, which could stay a zombie of who looks after us.
+    command.insert(1, "--as-pid-1")
     tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if tried.returncode == 0:
         return None
