@@ -212,6 +212,8 @@ def test_each_of_many_steps_has_its_own_outcome() -> None:
         ("http://", None),
         ("http://x:port", None),
         ("http://x:99999", None),
+        ("http://x..y", None),
+        (f"http://{'x' * 70}.example", None),
         ("unix:", None),
         ("localhost:80", None),
         ("http://x", "two words"),

@@ -15,6 +15,7 @@ quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 print(subprocess.Popen(["sleep", sys.argv[1]], start_new_session=True, **quiet).pid)
 """
 SECRET = "the author's own line"
+UNLUCKY = 13
 
 
 class Move(Action):
@@ -39,6 +40,8 @@ class Bench(Environment[Move, Seen, State]):
         return Seen(total=start)
 
     def step(self, action: Move) -> Seen:
+        if action.amount == UNLUCKY:
+            raise ValueError(SECRET)
         self._state.step_count += 1
         self._total += action.amount
         return Seen(total=self._total, reward=1.0, done=self._total >= 10)

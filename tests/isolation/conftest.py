@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolation.instances import Handle, loaded, metric, project, wait_until
+from tests.isolation.instances import Handle, http_ask, loaded, metric, project, wait_until
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,7 +45,8 @@ def by_tcp(tmp_path_factory: pytest.TempPathFactory, notebook: Path) -> Iterator
 
 def cleared(env: Handle) -> Handle:
     """With one session, just begun: what the last test left is gone after its grace."""
-    assert wait_until(lambda: metric(env.instance, "rayfine_sessions") <= 1)
+    cleared = wait_until(lambda: metric(env.instance, "rayfine_sessions") <= 1)
+    assert cleared, http_ask(env.instance, "GET", "/sessions").body
     env.reset()
     return env
 

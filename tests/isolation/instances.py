@@ -84,7 +84,9 @@ class Family:
 
     @property
     def zygote(self) -> psutil.Process:
-        return next(p for p in self.front.children() if "rayfine_env.server.zygote" in p.cmdline())
+        found: list[psutil.Process] = []
+        assert wait_until(lambda: found.extend(filter(_is_zygote, self.front.children())) or found)
+        return found[0]
 
     @property
     def workers(self) -> list[psutil.Process]:
@@ -97,6 +99,13 @@ class Family:
 
     def all(self) -> list[psutil.Process]:
         return [self.keeper, *self.keeper.children(recursive=True)]
+
+
+def _is_zygote(process: psutil.Process) -> bool:
+    try:
+        return "rayfine_env.server.zygote" in process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
 
 
 def wait_until(true: Callable[[], Any], seconds: float = 10.0) -> bool:

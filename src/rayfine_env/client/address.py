@@ -48,6 +48,7 @@ class Address:
         try:
             found = urlsplit(self.url)
             host, port = found.hostname, found.port
+            (host or "").encode("idna")
         except ValueError:
             return None
         if not host or found.scheme not in ("http", "https"):

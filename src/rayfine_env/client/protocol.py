@@ -94,8 +94,8 @@ class Protocol(Forkable, Generic[ActT, ObsT, StateT]):
 
     def _result(self, data: JSON) -> StepResult[ObsT]:
         try:
-            reward, terminated, truncated = (data[name] for name in _BESIDE)
             observation, info, usage = data["observation"], data["info"], data["usage"]
+            reward, terminated, truncated = data["reward"], data["terminated"], data["truncated"]
         except (KeyError, TypeError) as exc:
             raise ProtocolError(f"the server's result lacks {exc}; {_SAME}") from exc
         if not self._plain:

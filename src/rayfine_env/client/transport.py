@@ -258,7 +258,8 @@ class _Line:
     def opened(self, link: "_Link") -> None:
         """Send what has no answer yet, in order and under the same ids."""
         for call in self._calls.values():
-            link.write(call.data)
+            if not call.future.done():
+                link.write(call.data)
 
     def settle(self, reply: Reply) -> None:
         call = self._calls.get(reply.id)

@@ -139,7 +139,7 @@ async def _body(http: HTTPRequest) -> JSON:
 
 def _id(body: JSON) -> int | str:
     id = body.pop("request_id", "")
-    if not isinstance(id, (str, int)):
+    if not isinstance(id, (str, int)) or isinstance(id, bool):
         raise ProtocolError("request_id is text or a whole number")
     return id
 
