@@ -84,9 +84,11 @@ class Family:
 
     @property
     def zygote(self) -> psutil.Process:
-        found: list[psutil.Process] = []
-        assert wait_until(lambda: found.extend(filter(_is_zygote, self.front.children())) or found)
-        return found[0]
+        def find() -> list[psutil.Process]:
+            return [child for child in self.front.children() if _is_zygote(child)]
+
+        assert wait_until(find)
+        return find()[0]
 
     @property
     def workers(self) -> list[psutil.Process]:

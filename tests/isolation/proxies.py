@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import os
 import socket
 import struct
 import threading

@@ -199,7 +199,7 @@ def test_a_snapshot_is_taken_up_by_another_session(game: Handle) -> None:
     assert play(game, [5])[:2] == start
 
 
-BROKEN = [
+BROKEN: list[Any] = [
     *(None, 1, {}, {"env": {}}, {"env": {"drawn": []}, "episode": 5}),
     {"env": {"drawn": []}, "episode": {}},
     {"env": {"drawn": []}, "episode": {"id": 1, "steps": "many", "done": []}},

@@ -1,4 +1,4 @@
-"""Processes killed at any moment: every call is answered or fails with its type, and nothing twice."""
+"""Processes killed at any moment: every call is answered or fails with its type, none twice."""
 
 import os
 import random
