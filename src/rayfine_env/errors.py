@@ -194,7 +194,8 @@ def from_code(code: str, message: str, detail: JSON) -> RayfineError:
 class boundary:
     """Name foreign exceptions by the boundary they crossed; ours pass through as they are.
 
-    `SystemExit` counts as foreign: an environment that calls `sys.exit` must not end its host.
+    `SystemExit` and the like count as foreign: an environment that calls `sys.exit` must not end
+    its host.
     Lack of memory is a ResourceLimit, whoever felt it. A class that can be entered again and
     again, because every step crosses it.
     """
@@ -214,13 +215,21 @@ class boundary:
         exc: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not isinstance(exc, (Exception, SystemExit)) or isinstance(exc, RayfineError):
+        if exc is None or isinstance(exc, _NOT_FOREIGN) or _is_cancelled(exc):
             return
         error = ResourceLimit if isinstance(exc, MemoryError) else self._error
         # Who loads may read the author's paths; an agent, who only calls, may not.
         where = _where(exc) if error is LoadError else ""
         message = f"{self._doing} raised {_said(exc)}{where}"
         raise error(message, traceback=author_frames(exc)) from exc
+
+
+_NOT_FOREIGN = (RayfineError, KeyboardInterrupt, GeneratorExit)
+
+
+def _is_cancelled(exc: BaseException) -> bool:
+    """A task that was taken back: not the author's doing. By name, to load no event loop here."""
+    return type(exc).__module__ == "asyncio.exceptions" and type(exc).__name__ == "CancelledError"
 
 
 def author_frames(exc: BaseException) -> str:

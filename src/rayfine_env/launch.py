@@ -100,6 +100,8 @@ class _Renewal:
     def note(self, request: Request, reply: Reply) -> Reply:
         if reply.failure is not None and reply.failure.code in _ENDS:
             self.lost = True
+            if reply.failure.code == SessionLost.code:
+                reply.unwrap()
         elif request.op == "setup" and reply.failure is None:
             self.variables = dict(request.kwargs)
         return reply
@@ -135,13 +137,15 @@ class EnvironmentWrapper(SyncSession[ActT, ObsT, StateT]):
         return [self.session() for _ in range(n)]
 
     def _ask(self, request: Request) -> Reply:
-        if self._renewal.due(request):
-            self._start_over(request)
-        try:
-            return self._renewal.note(request, super()._ask(request))
-        except (InfraError, SessionLost, Timeout):
-            self._renewal.lost = True
-            raise
+        if not self._renewal.due(request):
+            try:
+                return self._renewal.note(request, super()._ask(request))
+            except (InfraError, SessionLost, Timeout) as exc:
+                self._renewal.lost = True
+                if not isinstance(exc, SessionLost) or not self._renewal.due(request):
+                    raise
+        self._start_over(request)
+        return self._renewal.note(request, super()._ask(request))
 
     def _start_over(self, request: Request) -> None:
         self._transport.close()
@@ -219,13 +223,15 @@ class AsyncEnvironmentWrapper(Session[ActT, ObsT, StateT]):
         return [self.session() for _ in range(n)]
 
     async def _ask(self, request: Request) -> Reply:
-        if self._renewal.due(request):
-            await self._start_over(request)
-        try:
-            return self._renewal.note(request, await super()._ask(request))
-        except (InfraError, SessionLost, Timeout):
-            self._renewal.lost = True
-            raise
+        if not self._renewal.due(request):
+            try:
+                return self._renewal.note(request, await super()._ask(request))
+            except (InfraError, SessionLost, Timeout) as exc:
+                self._renewal.lost = True
+                if not isinstance(exc, SessionLost) or not self._renewal.due(request):
+                    raise
+        await self._start_over(request)
+        return self._renewal.note(request, await super()._ask(request))
 
     async def _start_over(self, request: Request) -> None:
         await self._transport.close()

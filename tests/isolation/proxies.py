@@ -43,6 +43,7 @@ class Proxy:
 
     def silence(self) -> None:
         """No byte, acknowledgement or end reaches anyone: as a network that vanished."""
+        self._listener.close()
         for pair in self._pairs:
             for sock in pair:
                 _drop_everything(sock)

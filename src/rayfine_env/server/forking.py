@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import random
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,9 +65,11 @@ def fork_twin(become: Callable[[], NoReturn]) -> None:
     orphaned second fork goes up to the zygote.
     """
     _libc.prctl(_SUBREAPER, 0, 0, 0, 0)
+    luck = random.getstate()
     first = os.fork()
     if first == 0:
         if os.fork() == 0:
+            random.setstate(luck)  # Python seeds it anew in every fork
             _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
             os.setsid()
             become()

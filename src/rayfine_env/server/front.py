@@ -99,10 +99,20 @@ def _bind_tcp(host: str, port: int) -> socket.socket:
         family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, proto)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _notice_silence(listener)
         listener.bind(where)
     except OSError as exc:
         raise ConfigError(f"cannot listen on {host}:{port}: {exc}; choose another --port") from exc
     return listener
+
+
+def _notice_silence(listener: socket.socket) -> None:
+    """A client whose network vanished is noticed in 20 s; accepted connections inherit this."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    silence = (("TCP_KEEPIDLE", 8), ("TCP_KEEPINTVL", 4), ("TCP_KEEPCNT", 3))
+    for name, value in (*silence, ("TCP_USER_TIMEOUT", 20_000)):
+        if hasattr(socket, name):
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _bind_unix(path: Path) -> socket.socket:

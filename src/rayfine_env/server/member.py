@@ -32,6 +32,7 @@ class Member:
         self._pidfd = -1
         self._streams: dict[int, socket.socket] = {}
         self._inlets: dict[tuple[str, Role], Inlet] = {}
+        self._connecting = asyncio.Lock()
         self._opened = 0
 
     def began(self, pid: int, pidfd: int) -> None:
@@ -60,13 +61,19 @@ class Member:
 
     async def inlet(self, id: str, role: Role) -> "Inlet":
         """The front's own stream into a session, one a role."""
-        if (id, role) not in self._inlets:
-            ours, theirs = socket.socketpair()
-            loop = asyncio.get_running_loop()
-            _, inlet = await loop.create_unix_connection(Inlet, sock=ours)
-            self._inlets[id, role] = inlet
-            self.give_stream(id, theirs, role, b"")
-        return self._inlets[id, role]
+        async with self._connecting:
+            if (id, role) not in self._inlets:
+                ours, theirs = socket.socketpair()
+                loop = asyncio.get_running_loop()
+                _, inlet = await loop.create_unix_connection(Inlet, sock=ours)
+                self._inlets[id, role] = inlet
+                self.give_stream(id, theirs, role, b"")
+            return self._inlets[id, role]
+
+    def skip(self, id: str, request: int | str) -> None:
+        """Take a waiting call out of the line; the count makes the worker look before the next."""
+        self.knock(Knock("skip", id, request=request))
+        self.slot.skips += 1
 
     def drop_inlets(self, id: str) -> None:
         for key in [key for key in self._inlets if key[0] == id]:
@@ -105,6 +112,7 @@ class Member:
         self.door.close()
         self.inner_door.close()
         if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
         if not self.forked.done():
@@ -119,6 +127,10 @@ class Seat:
         self.member = member
         self.held = 0
         self.streams: set[int] = set()
+        self.was_held = False
+        """Whether a connection ever held it: then its grace counts, else its idle time."""
+        self.asking = 0
+        """Requests of the front's own faces that wait for an answer."""
         self.expiry: asyncio.TimerHandle | None = None
 
     def keep(self) -> None:

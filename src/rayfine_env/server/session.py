@@ -124,9 +124,10 @@ class Session:
             if options.get(name) is None or (name == "episode_id" and not self._takes(name)):
                 options.pop(name, None)
         args, kwargs = signature.bind([], options)
+        episode = Episode(self._loaded.project, request.kwargs.get("episode_id"))
         env = await self._live(request)
         value = await self._author("reset", request, lambda: env.reset(*args, **kwargs))
-        self._episode = Episode(self._loaded.project, request.kwargs.get("episode_id"))
+        self._episode = episode
         return self._accounted(as_result(value, f"{self._contract.name}.reset"))
 
     def _takes(self, name: str) -> bool:
@@ -158,13 +159,14 @@ class Session:
 
     async def _step_many(self, request: Request, role: Role) -> list[JSON]:
         """Steps in order; each entry is a result or a failure, and one does not spoil the rest."""
-        return [await self._step_entry(request, action) for action in request.args]
+        return [await self._step_entry(request, action, role) for action in request.args]
 
-    async def _step_entry(self, request: Request, action: Any) -> JSON:
+    async def _step_entry(self, request: Request, action: Any, role: Role) -> JSON:
         try:
             return {"result": await self._step_one(request, action)}
         except (ActionError, EnvError) as exc:
-            return {"failure": Failure(exc.code, exc.message, exc.detail)}
+            failure = Failure.of(exc)
+            return {"failure": failure if role is Role.TRAINER else _untraced(failure)}
 
     async def _state(self, request: Request, role: Role) -> Any:
         env = await self._live(request)
@@ -200,14 +202,26 @@ class Session:
         picture = request.args[0] if request.args else None
         if not isinstance(picture, dict) or picture.keys() != {"env", "episode"}:
             raise ActionError("restore takes what snapshot returned")
+        episode = Episode.restored(self._loaded.project, picture["episode"])
         await self._author("restore", request, lambda: restore(picture["env"]))
-        self._episode = Episode.restored(self._loaded.project, picture["episode"])
+        self._episode = episode
 
     def _hook(self, env: Any, name: str) -> Callable[..., Any]:
         found: Callable[..., Any] | None = getattr(env, name, None)
         if found is None:
             raise Unsupported(f"{self._contract.name} has no {name}(); only its author can add one")
         return found
+
+    def once(self, id: int | str, work: Callable[[], Any]) -> Reply:
+        """Answer what is not done by the environment itself, and answer it the same again."""
+        reply = self._replies.find(id)
+        if reply is None:
+            try:
+                reply = Reply.of(id, work())
+            except RayfineError as exc:
+                reply = Reply.from_error(id, exc)
+            self._replies.keep(reply)
+        return reply
 
     def rename(self, id: str) -> None:
         """A fork goes on under a name of its own; replies to the original's callers are not its."""
@@ -267,6 +281,14 @@ OPS: dict[str, Callable[[Session, Request, Role], Awaitable[Any]]] = {
 }
 
 
+def called_back(request: Request) -> int | str:
+    """The id of the call that a cancel takes back."""
+    id = request.args[0] if request.args else request.name
+    if not id or not isinstance(id, (int, str)):
+        raise ActionError("name the call to take back by its request_id", field="request_id")
+    return id
+
+
 def new_session_id() -> str:
     """A public name, and the secret that makes the whole an id that cannot be guessed."""
     return f"{secrets.token_hex(8)}-{secrets.token_hex(16)}"
@@ -299,7 +321,7 @@ class _Replies:
 
     def find(self, id: int | str) -> Reply | None:
         reply = self._kept.get(id)
-        if reply is None and isinstance(id, int) and id <= self._let_go.get(id >> 32, -1):
+        if reply is None and isinstance(id, int) and 0 < id <= self._let_go.get(id >> 32, 0):
             raise InfraError(
                 "this request was answered before and its reply is no longer kept; it was not "
                 "executed again",
@@ -325,9 +347,12 @@ def _size(reply: Reply) -> int:
 
 
 def _without_traceback(reply: Reply) -> Reply:
-    """An agent is told what failed, never the author's lines."""
-    failure = reply.failure
-    if failure is None or "traceback" not in failure.detail:
+    if reply.failure is None:
         return reply
+    return Reply(reply.id, failure=_untraced(reply.failure))
+
+
+def _untraced(failure: Failure) -> Failure:
+    """An agent is told what failed, never the author's lines."""
     detail = {key: value for key, value in failure.detail.items() if key != "traceback"}
-    return Reply(reply.id, failure=Failure(failure.code, failure.message, detail))
+    return Failure(failure.code, failure.message, detail)

@@ -19,7 +19,7 @@ from ..errors import (
 from ..wire import Reply, Request
 from .metrics import Metrics, Totals
 from .roles import STARTS, Role, check_role
-from .session import OPS, Session, new_session_id, public_name
+from .session import OPS, Session, called_back, new_session_id, public_name
 from .stream import StreamProtocol
 from .threads import ThreadRunner
 
@@ -134,7 +134,7 @@ class Sessions:
 
     def _cancel(self, seat: _Seat, request: Request) -> bool:
         """Take back a running or waiting call; False if there is none of that id."""
-        id: int | str = request.args[0] if request.args else request.name
+        id = called_back(request)
         task = seat.running.get(id)
         if task is None:
             return False
@@ -223,6 +223,10 @@ class Sessions:
         wire.resume_reading()
 
     def _expire(self, id: str) -> None:
+        seat = self._seats.get(id)
+        if seat is not None and seat.running:
+            # Nobody is connected, but the work that was asked for still goes on.
+            return self._begin_grace(seat, 1.0)
         task = asyncio.get_running_loop().create_task(self._end(id))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 
 _STRIDE = mmap.PAGESIZE // 8  # a page each: a sandboxed worker is left with its own alone
-_FIELDS = 6
-_DEADLINE, _STARTED, _REQUEST, _CALLS, _CPU, _WALL = range(_FIELDS)
+_FIELDS = 7
+_DEADLINE, _STARTED, _REQUEST, _CALLS, _CPU, _WALL, _SKIPS = range(_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Slot:
 
     def begin(self, request: int | str, now: float, limit: float | None) -> None:
         base = self._base
-        self._numbers[base + _REQUEST] = request if isinstance(request, int) else 0
+        self._numbers[base + _REQUEST] = request if isinstance(request, int) and request > 0 else 0
         self._floats[base + _STARTED] = now
         self._floats[base + _DEADLINE] = float("inf") if limit is None else now + limit
 
@@ -83,6 +83,15 @@ class Slot:
         if not deadline:
             return None
         return Running(self._numbers[base + _REQUEST], self._floats[base + _STARTED], deadline)
+
+    @property
+    def skips(self) -> int:
+        """How many calls the front has taken out of this worker's line."""
+        return self._numbers[self._base + _SKIPS]
+
+    @skips.setter
+    def skips(self, count: int) -> None:
+        self._numbers[self._base + _SKIPS] = count
 
     def account(self, cpu: float, wall: float) -> None:
         """Add one call to the session's sums."""

@@ -78,8 +78,8 @@ class ThreadRunner:
                 return
             if exc is None:
                 done.set_result(outcome)
-            elif isinstance(exc, StopIteration):
-                done.set_exception(RuntimeError(f"StopIteration: {exc}"))
+            elif isinstance(exc, (StopIteration, GeneratorExit, asyncio.CancelledError)):
+                done.set_exception(RuntimeError(f"{type(exc).__name__}: {exc}"))
             else:
                 done.set_exception(exc)
 

@@ -3,11 +3,13 @@
 import asyncio
 from typing import Any
 
-from ..errors import RayfineError
+from ..errors import ProtocolError, RayfineError
 from ..wire import PROTOCOL, Request, error_json
 from .guard import Guard
 from .roles import check_role
 from .sessions import Handler
+
+_MOST_EARLY = 65536
 
 
 class UpgradeFace:
@@ -29,6 +31,8 @@ class UpgradeFace:
     ) -> None:
         try:
             role = self._guard.check(scope["headers"])
+            if len(rest) > _MOST_EARLY:
+                raise ProtocolError("too much was sent before the answer to the handshake")
             wanted = dict(scope["headers"]).get(b"x-session-id", b"").decode("latin-1")
             if not wanted:
                 check_role(role, Request("open"))

@@ -16,7 +16,15 @@ from typing import Any, NoReturn
 import msgspec
 
 from ..authoring.load import Loaded
-from ..errors import ActionError, Cancelled, ProtocolError, RayfineError, Unsupported
+from ..errors import (
+    ActionError,
+    Cancelled,
+    EnvError,
+    ProtocolError,
+    RayfineError,
+    SessionLost,
+    Unsupported,
+)
 from ..wire import FRAME, Reply, Request, decode_request, frame
 from .forking import Twin, check_forkable, fork_twin, open_descriptors
 from .lifeline import Lifeline
@@ -26,6 +34,7 @@ from .slots import Slot, Slots
 
 _SEND_SECONDS = 30
 _READ = 262144
+_SKIPPED = 1024
 
 
 class Knock(msgspec.Struct, omit_defaults=True):
@@ -107,7 +116,7 @@ class Worker:
         self._slots = slots
         self._runner = DirectRunner(slots.slot(slot))
         self._sessions: dict[str, Session] = {}
-        self._skipped: set[int | str] = set()
+        self._skipped: dict[int | str, None] = {}
         self._knocked: list[tuple[Knock, int]] = []
         self._begin(door)
         self._own_descriptors = open_descriptors()
@@ -117,6 +126,7 @@ class Worker:
         self._streams: dict[int, Stream] = {}
         self._opened = 0
         self._open = True
+        self._skips = 0
         self._inlets = select.epoll()
         self._inlets.register(door, select.EPOLLIN)
 
@@ -137,6 +147,8 @@ class Worker:
     def _listen(self) -> tuple[Knock, int]:
         data, fds, _, _ = socket.recv_fds(self._door, _READ, 1)
         knock = _knocks.decode(data) if data else Knock("end", last=True)
+        if knock.kind == "skip":
+            self._skip(knock.request)
         return knock, fds[0] if fds else -1
 
     def _hear(self, heard: tuple[Knock, int]) -> None:
@@ -145,8 +157,6 @@ class Worker:
             self._sessions[knock.id] = Session(knock.id, self._loaded, self._runner)
         elif knock.kind == "stream":
             self._add_stream(socket.socket(fileno=fd), knock)
-        elif knock.kind == "skip":
-            self._skipped.add(knock.request)
         elif knock.kind == "end":
             self._end(knock)
 
@@ -182,6 +192,9 @@ class Worker:
         self._runner.arrived = time.monotonic()
         try:
             for request in stream.requests(data, self._most):
+                # What is to be skipped is told by the door, which is else heard after the streams.
+                while self._skips < self._runner.slot.skips:
+                    self._knocked.append(self._listen())
                 self._reply(stream, self._perform(request, stream))
         except ProtocolError as exc:
             # Past a broken frame nothing can be paired: say why, then close.
@@ -190,21 +203,34 @@ class Worker:
 
     def _perform(self, request: Request, stream: Stream) -> Reply:
         try:
+            session = self._session(stream.session)
             self._check(request, stream.role)
             if request.op == "fork":
-                return Reply.of(request.id, self._fork(request, stream))
+                return session.once(request.id, lambda: self._fork(request, stream))
         except RayfineError as exc:
             return Reply.from_error(request.id, exc)
         self._runner.request = request.id
-        session = self._sessions[stream.session]
         reply: Reply = drive(session.perform(request, stream.role))
-        if request.op == "close" and reply.failure is None:
+        if request.op == "close" and (reply.failure is None or reply.failure.code == EnvError.code):
+            # Whatever the author's close() raised, there is nothing left to go on with.
+            del self._sessions[stream.session]
             self._say(Word("closed", stream.session))
         return reply
 
+    def _session(self, id: str) -> Session:
+        if id not in self._sessions:
+            raise SessionLost("this session is gone: it was closed; open a new one")
+        return self._sessions[id]
+
+    def _skip(self, request: int | str) -> None:
+        self._skips += 1
+        self._skipped[request] = None
+        if len(self._skipped) > _SKIPPED:
+            del self._skipped[next(iter(self._skipped))]
+
     def _check(self, request: Request, role: Role) -> None:
         if request.id in self._skipped:
-            self._skipped.discard(request.id)
+            del self._skipped[request.id]
             raise Cancelled(f"{request.op} was cancelled by its caller")
         if request.op == "setup" and request.kwargs and self._packed:
             raise Unsupported(
@@ -236,7 +262,7 @@ class Worker:
     def _fork(self, request: Request, stream: Stream) -> list[str]:
         """Fork this process n times: every fork is a session that goes on from this very state."""
         count = request.args[0] if request.args else 1
-        if not isinstance(count, int) or not 1 <= count <= 1000:
+        if type(count) is not int or not 1 <= count <= 1000:
             raise ActionError("fork takes a number of sessions from 1 to 1000", field="n")
         if self._packed or self._runner.has_loop:
             raise Unsupported(
@@ -247,8 +273,10 @@ class Worker:
         check_forkable(self._own_descriptors | known)
         self._say(Word("fork", stream.session, count))
         twins = self._await_twins(count)
-        for twin in twins:
-            fork_twin(lambda twin=twin: self._become(twin, stream.session))  # type: ignore[misc]
+        for place, twin in enumerate(twins):
+            others = twins[place + 1 :]
+            fork_twin(lambda: self._become(twin, others, stream.session))  # noqa: B023 - called here
+            os.close(twin.door)
         return [twin.id for twin in twins]
 
     def _await_twins(self, count: int) -> list[Twin]:
@@ -264,7 +292,7 @@ class Worker:
                 self._knocked.append((knock, fd))
         return twins
 
-    def _become(self, twin: Twin, original: str) -> NoReturn:
+    def _become(self, twin: Twin, others: list[Twin], original: str) -> NoReturn:
         """In the fork: let go of the original's lines, and serve under the new name."""
         code = 1
         try:
@@ -273,10 +301,13 @@ class Worker:
                 stream.sock.close()
             self._inlets.close()
             self._door.close()
+            for other in others:
+                os.close(other.door)
             session = self._sessions.pop(original)
             session.rename(twin.id)
             self._sessions = {twin.id: session}
             self._runner.slot = self._slots.slot(twin.slot)
+            self._runner.is_copy = False
             self._knocked.clear()
             self._begin(socket.socket(fileno=twin.door))
             pidfd = os.pidfd_open(os.getpid())
@@ -299,7 +330,13 @@ class DirectRunner:
         self.request: int | str = 0
         self.arrived = 0.0
         self.usage = Usage()
+        self.is_copy = False
+        """Set in a fork that is not ours: the author's, which must never answer for this one."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        os.register_at_fork(after_in_child=self._mark_copy)
+
+    def _mark_copy(self) -> None:
+        self.is_copy = True
 
     @property
     def has_loop(self) -> bool:
@@ -312,7 +349,11 @@ class DirectRunner:
         try:
             result = call()
             return self._on_loop(result) if inspect.isawaitable(result) else result
+        except (asyncio.CancelledError, GeneratorExit) as exc:
+            raise RuntimeError(f"{type(exc).__name__}: {exc}") from exc
         finally:
+            if self.is_copy:
+                _leave()
             slot.end()
             wall, cpu = time.monotonic() - started, time.process_time() - cpu
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -339,6 +380,13 @@ class DirectRunner:
             await ready.wait()
         finally:
             loop.remove_reader(inlets.fileno())
+
+
+def _leave() -> NoReturn:
+    """End a process that the author forked, as sys.exit would."""
+    exc = sys.exception()
+    code = exc.code if isinstance(exc, SystemExit) else exc is not None
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def drive(work: Coroutine[Any, Any, Any]) -> Any:

@@ -30,7 +30,7 @@ from .member import Member, Seat
 from .metrics import Metrics, Totals
 from .roles import STARTS, Role, check_role, shown_to
 from .sandbox import Sandbox
-from .session import OPS, new_session_id, public_name
+from .session import OPS, called_back, new_session_id, public_name
 from .slots import Slots
 from .worker import Knock, Word
 from .zygote import News, Order
@@ -75,6 +75,7 @@ class Workers:
         self._spares: deque[Member] = deque()
         self._lost: OrderedDict[str, str] = OrderedDict()
         self._default: str | None = None
+        self._opening = asyncio.Lock()
         self._retired = Totals()
         self._cgroup = instance_cgroup(capacity, project.deploy_config)
         atexit.register(self._cgroup.close)
@@ -138,14 +139,17 @@ class Workers:
         alive = [member for member in self._members.values() if not member.dying]
         if len(alive) < self._packed:
             return self._fork()
-        return min(alive, key=lambda member: len(member.seats))
+        # One that is busy without a session is closing its last, which may take it down.
+        return min(
+            alive, key=lambda m: (not m.seats and m.slot.running() is not None, len(m.seats))
+        )
 
     def _hear_zygote(self, news: News, fd: int) -> None:
         member = self._members.get(news.slot)
         if member is None:
             return
         if news.kind == "forked":
-            member.began(news.pid, fd)
+            self._watch(member, news.pid, fd)
         elif news.kind == "ended":
             self._bury(member, _obituary(news.status), self._out_of_memory(news.status, member))
 
@@ -160,10 +164,7 @@ class Workers:
         promised = 0 if member.forked.done() else 1
         data, fds, _, _ = socket.recv_fds(member.door, 4096, promised)
         if not data:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(member.door)
-            # The zygote tells how it ended, unless that has ended too.
-            loop.call_later(_NEWS_SECONDS, self._bury, member, "has ended")
+            asyncio.get_running_loop().remove_reader(member.door)
             return
         try:
             word = _words.decode(data)
@@ -188,7 +189,7 @@ class Workers:
 
     def _make_room_for_twins(self, seat: Seat, count: int) -> None:
         """Promise a place to each fork and hand its door to the session that forks."""
-        if not self._admission.take_now(count) or len(self._free) < count:
+        if len(self._free) < count or not self._admission.take_now(count):
             why = f"there is no room for {count} more sessions"
             return seat.member.knock(Knock("refuse", rest=why.encode()))
         self._zygote.order(Order("expect", count=count))
@@ -205,7 +206,18 @@ class Workers:
         for other in self._members.values():
             if member in other.twins:
                 other.twins.remove(member)
-        member.began(word.number, pidfd)
+        self._watch(member, word.number, pidfd)
+
+    def _watch(self, member: Member, pid: int, pidfd: int) -> None:
+        """The zygote tells how it ends, unless that has ended too; the kernel tells that it did."""
+        loop = asyncio.get_running_loop()
+        member.began(pid, pidfd)
+
+        def ended() -> None:
+            loop.remove_reader(pidfd)
+            loop.call_later(_NEWS_SECONDS, self._bury, member, "has ended")
+
+        loop.add_reader(pidfd, ended)
 
     # -- sessions
 
@@ -224,6 +236,7 @@ class Workers:
             self._dismiss(seat, "who asked for it left before it began")
             raise
         self._top_up()
+        self._begin_idling(seat)
         return seat.id
 
     def _take_seat(self, member: Member) -> Seat:
@@ -242,7 +255,10 @@ class Workers:
         """One session for clients that name none; a lost one is replaced only by a new start."""
         lost = self._default is not None and self._default not in self._seats
         if self._default is None or (lost and request.op in STARTS):
-            self._default = await self.open()
+            # Who comes meanwhile waits for the same one.
+            async with self._opening:
+                if self._default is None or self._default not in self._seats:
+                    self._default = await self.open()
         return self._default
 
     async def handle(self, request: Request, role: Role = Role.TRAINER) -> Reply:
@@ -265,20 +281,27 @@ class Workers:
     async def _ask(self, seat: Seat, request: Request, role: Role) -> Reply:
         inlet = await seat.member.inlet(seat.id, role)
         seat.keep()
+        seat.asking += 1
         try:
             # Shielded: who asked may leave, the session's line must stay in order.
             return await asyncio.shield(inlet.ask(request))
         finally:
-            if not seat.held and seat.id != self._default and self.project.idle_timeout:
-                self._begin_grace(seat, self.project.idle_timeout)
+            seat.asking -= 1
+            self._begin_idling(seat)
+
+    def _begin_idling(self, seat: Seat) -> None:
+        """Count the time from now on, unless somebody holds the session or waits for an answer."""
+        seconds = self.project.grace if seat.was_held else self.project.idle_timeout
+        if seconds is not None and not (seat.held or seat.asking or seat.id == self._default):
+            self._begin_grace(seat, seconds)
 
     def _cancel(self, seat: Seat, request: Request) -> bool:
         """Stop a running call, and its session with it, or take a waiting one out of the line."""
-        id: int | str = request.args[0] if request.args else request.name
+        id = called_back(request)
         if seat.member.at_work_on(id):
             self._stop(seat.member, Cancelled("the call was cancelled by its caller"))
             return True
-        seat.member.knock(Knock("skip", seat.id, request=id))
+        seat.member.skip(seat.id, id)
         return False
 
     def listing(self) -> list[JSON]:
@@ -297,6 +320,7 @@ class Workers:
         """A connection holds this session: it lives at least as long."""
         seat = self._find(id)
         seat.held += 1
+        seat.was_held = True
         seat.keep()
 
     def detach(self, id: str) -> None:
@@ -304,8 +328,7 @@ class Workers:
         seat = self._seats.get(id)
         if seat is not None:
             seat.held -= 1
-            if not seat.held:
-                self._begin_grace(seat)
+            self._begin_idling(seat)
 
     def take(self, id: str, role: Role, wire: asyncio.Transport, hello: bytes, rest: bytes) -> None:
         """Hand an accepted connection to the session's worker: from then on it is the worker's."""
@@ -327,7 +350,7 @@ class Workers:
         now = time.monotonic()
         for member in list(self._members.values()):
             running = member.slot.running()
-            if running is not None and now > running.deadline and member.seats:
+            if running is not None and now > running.deadline:
                 limit = running.deadline - running.started
                 self._stop(member, Timeout(f"the call took longer than its {limit:g} s"))
         _cut_log()

@@ -82,11 +82,12 @@ class Zygote:
         except RayfineError as exc:
             failure = {"code": exc.code, "message": exc.message, "detail": exc.detail}
             return self._tell(News("failed", failure=failure))
-        self._spawns = threading.active_count() > 1
+        self._spawns = _cannot_be_forked()
         if self._spawns:
             logger.warning(
-                "%s starts threads at import: each session is started from scratch, not forked",
+                "%s starts %s at import: each session is started from scratch, not forked",
                 self._loaded.contract.name,
+                self._spawns,
             )
         self._tell_ready(document)
         rehearse()
@@ -182,9 +183,12 @@ class Zygote:
         ended = False
         with contextlib.suppress(ChildProcessError):
             while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
                 if pid == 0:
                     break
+                if os.WIFSTOPPED(status):
+                    self._end_stopped(pid)
+                    continue
                 ended = True
                 if (slot := self._workers.pop(pid, None)) is not None:
                     self._tell(News("ended", slot, pid, status))
@@ -192,6 +196,12 @@ class Zygote:
                     self._strangers[pid] = status
         if ended and not self._expected:
             self._end_orphans()
+
+    def _end_stopped(self, pid: int) -> None:
+        """Stopped outside of any call, it would never answer again and no deadline would tell."""
+        slot = self._workers.get(pid)
+        if slot is not None and self._slots.slot(slot).running() is None:
+            os.kill(pid, signal.SIGKILL)
 
     def _end_orphans(self) -> None:
         """Kill children that are no workers: a dead worker left them to its subreaper."""
@@ -217,6 +227,14 @@ class Zygote:
 
     def _tell(self, news: News) -> None:
         self._line.send(msgspec.msgpack.encode(news))
+
+
+def _cannot_be_forked() -> str:
+    """What of the author's runs already and would be missing, or shared, in a fork."""
+    if threading.active_count() > 1:
+        return "threads"
+    names = (os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+    return "an event loop" if any(name.endswith("[eventpoll]") for name in names) else ""
 
 
 def be_worker(
@@ -274,12 +292,13 @@ def main() -> None:
     parser.add_argument("--slot", type=int, help="be a worker on this slot, not a zygote")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
     variables = json.load(sys.stdin)
     limit_process(project_of(args.target).deploy_config, untrusted=in_sandbox())
     if args.slot is None:
+        # Workers have a lifeline instead: they go on when only the zygote ends.
+        _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         return Zygote(args, variables).run()
     slots = Slots(args.slots, args.slots_fd)

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import subprocess
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,7 @@ class ZygoteLine:
         self._packed = packed
         self._cgroup = cgroup
         self._sandbox = sandbox
+        self._unsent: deque[tuple[bytes, list[int]]] = deque()
         self._hear: Callable[[News, int], None]
         self._lost: Callable[[], None]
         # Held open by this process alone: when it ends, so do all workers.
@@ -101,22 +103,44 @@ class ZygoteLine:
     def _replace(self) -> None:
         """Running sessions do not need a zygote, new ones do."""
         logger.error("the process that forks sessions has ended; starting another")
-        asyncio.get_running_loop().remove_reader(self._line)
-        self._line.close()
+        self.close()
         self._process.wait()
         self._start()
         self.listen(self._hear, self._lost)
         self._lost()
 
     def order(self, order: Order, *fds: int) -> None:
-        try:
-            socket.send_fds(self._line, [msgspec.msgpack.encode(order)], list(fds))
-        except OSError as exc:
-            raise InfraError(f"no process can be forked now: {exc}", phase="start") from exc
+        """In order, also when the zygote is behind; a lost one's orders are given again."""
+        self._unsent.append((msgspec.msgpack.encode(order), [os.dup(fd) for fd in fds]))
+        self._send()
+
+    def _send(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._unsent:
+            data, fds = self._unsent[0]
+            try:
+                socket.send_fds(self._line, [data], fds)
+            except BlockingIOError:
+                loop.add_writer(self._line, self._send)
+                return
+            except OSError:
+                return  # it has ended, and will be replaced as soon as that is heard
+            self._unsent.popleft()
+            _close_all(fds)
+        loop.remove_writer(self._line)
 
     def close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._line)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._line)
+        loop.remove_writer(self._line)
         self._line.close()
+        while self._unsent:
+            _close_all(self._unsent.popleft()[1])
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _read_contract(fd: int) -> dict[str, Any]:
