@@ -36,16 +36,16 @@ for kind in (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE, resource.RLIMIT_DATA,
 
 
 def test_what_the_project_file_does_not_name_stays_open() -> None:
-    assert limited("", SHOW).split() == ["0", "1024", "-1", "-1"]
+    assert limited("", SHOW).split() == ["0", "4096", "-1", "-1"]
 
 
 def test_what_it_names_holds() -> None:
     shown = limited("memory='1Gi', ephemeral_storage_limit='6Gi'", SHOW).split()
-    assert shown == ["0", "1024", str(1 << 30), str(6 << 30)]
+    assert shown == ["0", "4096", str(1 << 30), str(6 << 30)]
 
 
 def test_untrusted_code_gets_the_defaults() -> None:
-    assert limited("", SHOW, untrusted=True).split() == ["0", "1024", str(2 << 30), str(256 << 20)]
+    assert limited("", SHOW, untrusted=True).split() == ["0", "4096", str(2 << 30), str(256 << 20)]
     assert workspace_bytes(DeployConfig()) == 256 << 20
     assert workspace_bytes(DeployConfig(ephemeral_storage="1Gi")) == 1 << 30
 

@@ -5,7 +5,7 @@ import resource
 from ..authoring.project import DeployConfig
 from .cgroup import Cgroup
 
-FILES = 1024
+FILES = 4096
 WORKSPACE_BYTES = 256 << 20
 _ROOM, _ROOM_PER_SESSION = 1024, 8
 
