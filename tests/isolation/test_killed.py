@@ -134,7 +134,7 @@ def test_a_full_disk_is_no_observation(journal: Path) -> None:
         assert env.step("").observation["steps"] == 3
 
 
-@pytest.mark.parametrize("environment", ["faulty", "threaded"])
+@pytest.mark.parametrize("environment", ["faulty"])
 def test_without_the_zygote_sessions_go_on_and_others_begin(
     journal: Path, environment: str
 ) -> None:

@@ -198,6 +198,11 @@ class Connection(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.limits.header_bytes:
             raise self._headers_too_large()
+        if not self.url.startswith(b"/"):
+            # A whole URL names a host of its own, which nothing behind here would look at.
+            raise Refused(
+                400, "Ask for a path of this server, not for a whole URL: it is no proxy."
+            )
         for name, value in self.headers:
             if name == b"content-length":
                 self._check_body(int(value))

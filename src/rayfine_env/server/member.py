@@ -76,8 +76,10 @@ class Member:
         self.slot.skips += 1
 
     def drop_inlets(self, id: str) -> None:
+        """End the lines of a session that is over; an answer that is on its way still arrives."""
+        loop = asyncio.get_running_loop()
         for key in [key for key in self._inlets if key[0] == id]:
-            self._inlets.pop(key).fail(SessionLost("this session was closed"))
+            loop.call_later(0.5, self._inlets.pop(key).fail, SessionLost("this session was closed"))
 
     def at_work_on(self, request: int | str) -> bool:
         running = self.slot.running()

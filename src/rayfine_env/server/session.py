@@ -79,10 +79,12 @@ class Session:
         """Answer a request; one that was answered before gets the same answer again."""
         try:
             check_role(role, request)
-            reply = self._replies.find(request.id)
+            # An agent that guesses the id of a trainer's request must not get its answer.
+            key = request.id if role is Role.TRAINER or not request.id else f"{role}:{request.id}"
+            reply = self._replies.find(key)
             if reply is None:
                 reply = await self._perform_once(request, role)
-                self._replies.keep(reply)
+                self._replies.keep(key, reply)
         except RayfineError as exc:
             reply = Reply.from_error(request.id, exc)
         return reply if role is Role.TRAINER else _without_traceback(reply)
@@ -220,7 +222,7 @@ class Session:
                 reply = Reply.of(id, work())
             except RayfineError as exc:
                 reply = Reply.from_error(id, exc)
-            self._replies.keep(reply)
+            self._replies.keep(id, reply)
         return reply
 
     def rename(self, id: str) -> None:
@@ -329,10 +331,10 @@ class _Replies:
             )
         return reply
 
-    def keep(self, reply: Reply) -> None:
-        if not reply.id:
+    def keep(self, key: int | str, reply: Reply) -> None:
+        if not key:
             return
-        self._kept[reply.id] = reply
+        self._kept[key] = reply
         self._bytes += _size(reply)
         most = _KEPT_REPLIES
         while len(self._kept) > most or (self._bytes > _KEPT_BYTES and len(self._kept) > 1):
