@@ -1,7 +1,8 @@
 """Rules every test runs under: repeatable random cases, promise counts, no silent skip in CI."""
 
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
@@ -9,6 +10,14 @@ from hypothesis import settings
 # No deadline: a slow machine is not a failure.
 settings.register_profile("house", derandomize=True, deadline=None)
 settings.load_profile("house")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def run_directory() -> Iterator[None]:
+    """Unix socket paths must be short, and nobody else's instances are in sight."""
+    with tempfile.TemporaryDirectory(prefix="rf-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAYFINE_RUN_DIR", folder)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -174,7 +174,8 @@ class EnvironmentWrapper(SyncSession[ActT, ObsT, StateT]):
     async def __aenter__(self) -> "AsyncEnvironmentWrapper[ActT, ObsT, StateT]":
         """`async with load_env(…) as env` gives the async handle on the same instance."""
         self._transport.close()
-        return await AsyncEnvironmentWrapper._open(self._launch, self._instance)
+        session = self._transport.session
+        return await AsyncEnvironmentWrapper._open(self._launch, self._instance, session)
 
     async def __aexit__(
         self,
@@ -200,8 +201,8 @@ class AsyncEnvironmentWrapper(Session[ActT, ObsT, StateT]):
         _active[launch.id] = self
 
     @classmethod
-    async def _open(cls, launch: Launch, instance: Instance) -> Self:
-        transport = launch.provider.async_transport(instance, instance.session)
+    async def _open(cls, launch: Launch, instance: Instance, session: str = "") -> Self:
+        transport = launch.provider.async_transport(instance, session or instance.session)
         asked = await transport.ask(Protocol[Any, Any, Any]().request("describe"))
         return cls(launch, instance, transport, Description(asked.unwrap()))
 

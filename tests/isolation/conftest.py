@@ -1,6 +1,5 @@
-"""What the attacks share: a short run directory, a journal, and instances that outlast a test."""
+"""What the attacks share: a journal, and instances that outlast a test."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,15 +8,7 @@ import pytest
 from tests.isolation.instances import Handle, http_ask, loaded, metric, project, wait_until
 
 
-@pytest.fixture(scope="session", autouse=True)
-def run_directory() -> Iterator[None]:
-    """Unix socket paths must be short, and nobody else's instances are in sight."""
-    with tempfile.TemporaryDirectory(prefix="rf-") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAYFINE_RUN_DIR", folder)
-        yield
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("journal") / "journal"
 
@@ -29,14 +20,14 @@ def journal(notebook: Path) -> Path:
     return notebook
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def by_unix(tmp_path_factory: pytest.TempPathFactory, notebook: Path) -> Iterator[Handle]:
     target = project(tmp_path_factory.mktemp("unix"), "faulty", grace=0.2)
     with loaded(target, notebook) as env:
         yield env
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def by_tcp(tmp_path_factory: pytest.TempPathFactory, notebook: Path) -> Iterator[Handle]:
     target = project(tmp_path_factory.mktemp("tcp"), "faulty", grace=0.2)
     with loaded(target, notebook, transport="tcp") as env:

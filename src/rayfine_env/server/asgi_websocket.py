@@ -38,6 +38,7 @@ _PING, _CLOSE = WSMsgType.PING, WSMsgType.CLOSE
 _DATA = (_TEXT, _BINARY, _CONTINUATION)
 
 # What a waiting message costs beside its payload, so that many empty ones count too.
+_PIECE = 65536
 _MESSAGE_OVERHEAD = 1024
 
 # uvicorn has parsed the client's own request, so picows gets one that it cannot misread.
@@ -84,7 +85,9 @@ class PicowsASGI(WSListener, asyncio.Protocol):
         self._held = 0
         self._arrived = asyncio.Event()
         self._disconnect: dict[str, Any] | None = None
-        self._partial = bytearray()
+        # In pieces: one large buffer would be copied as it grows, and tiny ones cost too much.
+        self._pieces: list[bytearray] = []
+        self._partial_size = 0
         self._partial_kind: WSMsgType | None = None
         self._reading = True
         self._writable = asyncio.Event()
@@ -298,15 +301,18 @@ class PicowsASGI(WSListener, asyncio.Protocol):
             self._fault(1002, "fragments of messages are out of order")
             return
         most = self._limits.message_bytes
-        if len(self._partial) + frame.payload_size > most:
+        self._partial_size += frame.payload_size
+        if self._partial_size > most:
             self._fault(1009, f"a message may have {most} bytes; send less at a time")
             return
         self._partial_kind = self._partial_kind or kind
-        self._partial += frame.get_payload_as_memoryview()
+        if not self._pieces or len(self._pieces[-1]) > _PIECE:
+            self._pieces.append(bytearray())
+        self._pieces[-1] += frame.get_payload_as_memoryview()
         if frame.fin:
             kind, self._partial_kind = self._partial_kind, None
-            whole, self._partial = self._partial, bytearray()
-            self._take(whole.decode() if kind == _TEXT else bytes(whole))
+            whole, self._pieces, self._partial_size = b"".join(self._pieces), [], 0
+            self._take(whole.decode() if kind == _TEXT else whole)
 
     def _take(self, payload: str | bytes) -> None:
         self._inbox.append(payload)

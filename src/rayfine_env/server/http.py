@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 from starlette.routing import Route
@@ -130,7 +131,11 @@ async def error_response(http: HTTPRequest, exc: Exception) -> Response:
 
 
 async def _body(http: HTTPRequest) -> JSON:
-    raw = await http.body()
+    try:
+        raw = await http.body()
+    except ClientDisconnect:
+        # Nobody is there to read this; it keeps a stranger's leaving out of the server's errors.
+        raise ProtocolError("the request ended before its body did") from None
     value = decode_json(raw) if raw else {}
     if not isinstance(value, dict):
         raise ProtocolError("the body must be a JSON object")

@@ -70,9 +70,9 @@ class Member:
                 self.give_stream(id, theirs, role, b"")
             return self._inlets[id, role]
 
-    def skip(self, id: str, request: int | str) -> None:
+    def skip(self, id: str, role: Role, request: int | str) -> None:
         """Take a waiting call out of the line; the count makes the worker look before the next."""
-        self.knock(Knock("skip", id, request=request))
+        self.knock(Knock("skip", id, role.value, request=request))
         self.slot.skips += 1
 
     def drop_inlets(self, id: str) -> None:
@@ -81,11 +81,12 @@ class Member:
         for key in [key for key in self._inlets if key[0] == id]:
             loop.call_later(0.5, self._inlets.pop(key).fail, SessionLost("this session was closed"))
 
-    def at_work_on(self, request: int | str) -> bool:
+    def at_work_on(self, role: Role, request: int | str) -> bool:
+        """Whether it is inside of that call, asked for by that role."""
         running = self.slot.running()
-        if running is None:
+        if running is None or running.role is not role:
             return False
-        heads = (inlet.head for inlet in self._inlets.values())
+        heads = (inlet.head for (_, asker), inlet in self._inlets.items() if asker is role)
         return running.request == request or request in heads
 
     def answer_all(self, exc: RayfineError) -> None:

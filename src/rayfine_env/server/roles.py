@@ -33,6 +33,11 @@ def check_role(role: Role, request: Request) -> None:
         )
 
 
+def call_key(role: Role, id: int | str) -> int | str:
+    """A call among all of a session; who guesses the id of another role's call does not name it."""
+    return id if role is Role.TRAINER or not id else f"{role.value}:{id}"
+
+
 def shown_to(role: Role, document: JSON) -> JSON:
     """The contract as a role may see it: an agent learns of its tools, not of what scores it."""
     if role is not Role.AGENT:

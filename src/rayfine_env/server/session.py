@@ -2,6 +2,7 @@
 
 import inspect
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from ..errors import (
 )
 from ..wire import Failure, Reply, Request
 from .episode import Episode, as_result
-from .roles import Role, check_role, shown_to
+from .roles import Role, call_key, check_role, shown_to
 
 _KEPT_REPLIES = 128
 _KEPT_BYTES = 16 * 1024 * 1024
@@ -69,6 +70,8 @@ class Session:
         self._replies = _Replies()
         self._env: Any = None
         self._episode: Episode | None = None
+        self._until: float | None = None
+        """When the caller of the request at hand wants it over, whatever it takes."""
 
     @property
     def has_variables(self) -> bool:
@@ -79,8 +82,7 @@ class Session:
         """Answer a request; one that was answered before gets the same answer again."""
         try:
             check_role(role, request)
-            # An agent that guesses the id of a trainer's request must not get its answer.
-            key = request.id if role is Role.TRAINER or not request.id else f"{role}:{request.id}"
+            key = call_key(role, request.id)
             reply = self._replies.find(key)
             if reply is None:
                 reply = await self._perform_once(request, role)
@@ -90,6 +92,7 @@ class Session:
         return reply if role is Role.TRAINER else _without_traceback(reply)
 
     async def _perform_once(self, request: Request, role: Role) -> Reply:
+        self._until = None if request.timeout is None else time.monotonic() + request.timeout
         try:
             perform = OPS.get(request.op)
             if perform is None:
@@ -100,6 +103,8 @@ class Session:
             )
         except RayfineError as exc:
             return Reply.from_error(request.id, exc)
+        finally:
+            self._until = None
 
     async def _setup(self, request: Request, role: Role) -> None:
         """Put variables in place, then make the environment anew so that it sees them."""
@@ -112,7 +117,7 @@ class Session:
                 "importing", self._limits.construct_, self._again(request)
             )
             self._contract = self._loaded.contract
-        await self._live(request)
+        await self._live()
 
     def _again(self, request: Request) -> Callable[[], Loaded]:
         return lambda: load_again(self._first, request.kwargs)
@@ -127,8 +132,8 @@ class Session:
                 options.pop(name, None)
         args, kwargs = signature.bind([], options)
         episode = Episode(self._loaded.project, request.kwargs.get("episode_id"))
-        env = await self._live(request)
-        value = await self._author("reset", request, lambda: env.reset(*args, **kwargs))
+        env = await self._live()
+        value = await self._author("reset", lambda: env.reset(*args, **kwargs))
         self._episode = episode
         return self._accounted(as_result(value, f"{self._contract.name}.reset"))
 
@@ -139,19 +144,19 @@ class Session:
     async def _step(self, request: Request, role: Role) -> JSON:
         if len(request.args) != 1:
             raise ActionError("step takes one action")
-        return await self._step_one(request, request.args[0])
+        return await self._step_one(request.args[0])
 
-    async def _step_one(self, request: Request, action: Any) -> JSON:
+    async def _step_one(self, action: Any) -> JSON:
         if not self._contract.steps:
             raise NotFound(f"{self._contract.name} has no step; call its methods by name")
-        env = await self._live(request)
+        env = await self._live()
         if self._episode is None:
             if self._contract.reset is not None:
                 raise ActionError("no episode is running: call reset() before the first step")
             self._episode = Episode(self._loaded.project, None)
         self._episode.check_may_step()
         typed = self._contract.action.validate(action)
-        value = await self._author("step", request, lambda: env.step(typed))
+        value = await self._author("step", lambda: env.step(typed))
         result = self._episode.after_step(as_result(value, f"{self._contract.name}.step"))
         return self._accounted(result)
 
@@ -161,20 +166,20 @@ class Session:
 
     async def _step_many(self, request: Request, role: Role) -> list[JSON]:
         """Steps in order; each entry is a result or a failure, and one does not spoil the rest."""
-        return [await self._step_entry(request, action, role) for action in request.args]
+        return [await self._step_entry(action, role) for action in request.args]
 
-    async def _step_entry(self, request: Request, action: Any, role: Role) -> JSON:
+    async def _step_entry(self, action: Any, role: Role) -> JSON:
         try:
-            return {"result": await self._step_one(request, action)}
+            return {"result": await self._step_one(action)}
         except (ActionError, EnvError) as exc:
             failure = Failure.of(exc)
             return {"failure": failure if role is Role.TRAINER else _untraced(failure)}
 
     async def _state(self, request: Request, role: Role) -> Any:
-        env = await self._live(request)
+        env = await self._live()
         if not hasattr(type(env), "state") and "state" not in vars(env):
             return (self._episode or Episode(self._loaded.project, "")).state
-        return await self._author("state", request, lambda: _read_state(env))
+        return await self._author("state", lambda: _read_state(env))
 
     async def _call(self, request: Request, role: Role) -> Any:
         return await self._call_method(request, self._contract.method(request.name))
@@ -184,28 +189,28 @@ class Session:
 
     async def _call_method(self, request: Request, method: Method) -> Any:
         args, kwargs = method.signature.bind(request.args, request.kwargs)
-        env = await self._live(request)
+        env = await self._live()
         call = getattr(env, method.attribute)
-        return await self._author(method.name, request, lambda: call(*args, **kwargs))
+        return await self._author(method.name, lambda: call(*args, **kwargs))
 
     async def _describe(self, request: Request, role: Role) -> JSON:
         return shown_to(role, document_of(self._loaded))
 
     async def _snapshot(self, request: Request, role: Role) -> JSON:
         """The author's own picture of its state, with where the episode stands."""
-        env = await self._live(request)
+        env = await self._live()
         take = self._hook(env, "snapshot")
-        data = await self._author("snapshot", request, take)
+        data = await self._author("snapshot", take)
         return {"env": data, "episode": self._episode.snapshot() if self._episode else None}
 
     async def _restore(self, request: Request, role: Role) -> None:
-        env = await self._live(request)
+        env = await self._live()
         restore = self._hook(env, "restore")
         picture = request.args[0] if request.args else None
         if not isinstance(picture, dict) or picture.keys() != {"env", "episode"}:
             raise ActionError("restore takes what snapshot returned")
         episode = Episode.restored(self._loaded.project, picture["episode"])
-        await self._author("restore", request, lambda: restore(picture["env"]))
+        await self._author("restore", lambda: restore(picture["env"]))
         self._episode = episode
 
     def _hook(self, env: Any, name: str) -> Callable[..., Any]:
@@ -233,7 +238,7 @@ class Session:
     async def _ping(self, request: Request, role: Role) -> str:
         return self.id
 
-    async def _live(self, request: Request) -> Any:
+    async def _live(self) -> Any:
         """The environment, made on first use, after the variables are in place."""
         if self._env is None:
             make = self._contract.env
@@ -241,13 +246,14 @@ class Session:
             self._env = await self._run(doing, self._limits.construct_, make)
         return self._env
 
-    async def _author(self, name: str, request: Request, call: Callable[[], Any]) -> Any:
+    async def _author(self, name: str, call: Callable[[], Any]) -> Any:
         limit = getattr(self._limits, name if name in ("reset", "step") else "call")
-        if request.timeout is not None:
-            limit = request.timeout if limit is None else min(limit, request.timeout)
         return await self._run(f"{self._contract.name}.{name}", limit, call)
 
     async def _run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
+        if self._until is not None:
+            left = max(self._until - time.monotonic(), 0.0)
+            limit = left if limit is None else min(limit, left)
         with boundary(EnvError, doing):
             return await self._runner.run(doing, limit, call)
 

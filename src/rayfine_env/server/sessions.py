@@ -18,7 +18,7 @@ from ..errors import (
 )
 from ..wire import Reply, Request
 from .metrics import Metrics, Totals
-from .roles import STARTS, Role, check_role
+from .roles import STARTS, Role, call_key, check_role
 from .session import OPS, Session, called_back, new_session_id, public_name
 from .stream import StreamProtocol
 from .threads import ThreadRunner
@@ -95,7 +95,7 @@ class Sessions:
                 raise Unsupported("sessions that share a process cannot be forked")
             if request.op == "cancel":
                 check_role(role, request)
-                return Reply.of(request.id, self._cancel(seat, request))
+                return Reply.of(request.id, self._cancel(seat, request, role))
             reply = await self._in_turn(seat, request, role)
         except RayfineError as exc:
             reply = Reply.from_error(request.id, exc)
@@ -106,7 +106,8 @@ class Sessions:
     async def _in_turn(self, seat: _Seat, request: Request, role: Role) -> Reply:
         task = asyncio.current_task()
         assert task is not None
-        seat.running[request.id] = task
+        key = call_key(role, request.id)
+        seat.running[key] = task
         seat.runner.arrived = time.monotonic()
         if not seat.held:
             seat.keep()
@@ -117,13 +118,13 @@ class Sessions:
                 reply = await seat.session.perform(request, role)
                 self._totals.add(1, seat.runner.usage.cpu, seat.runner.usage.wall)
         except asyncio.CancelledError:
-            if request.id not in seat.taken_back:
+            if key not in seat.taken_back:
                 raise
             task.uncancel()
             raise Cancelled(f"{request.op} was cancelled by its caller") from None
         finally:
-            seat.running.pop(request.id, None)
-            seat.taken_back.discard(request.id)
+            seat.running.pop(key, None)
+            seat.taken_back.discard(key)
             if seat.runner.given_up:
                 self._seats.pop(seat.session.id, None)
             elif not seat.held and self.project.idle_timeout and seat.session.id != self._default:
@@ -132,9 +133,9 @@ class Sessions:
             self._forget(seat.session.id)
         return reply
 
-    def _cancel(self, seat: _Seat, request: Request) -> bool:
-        """Take back a running or waiting call; False if there is none of that id."""
-        id = called_back(request)
+    def _cancel(self, seat: _Seat, request: Request, role: Role) -> bool:
+        """Take back a running or waiting call of the caller's own role; False if there is none."""
+        id = call_key(role, called_back(request))
         task = seat.running.get(id)
         if task is None:
             return False

@@ -5,9 +5,12 @@ import mmap
 import os
 from dataclasses import dataclass
 
+from .roles import Role
+
 _STRIDE = mmap.PAGESIZE // 8  # a page each: a sandboxed worker is left with its own alone
-_FIELDS = 7
-_DEADLINE, _STARTED, _REQUEST, _CALLS, _CPU, _WALL, _SKIPS = range(_FIELDS)
+_ROLES = tuple(Role)
+_FIELDS = 8
+_DEADLINE, _STARTED, _REQUEST, _ROLE, _CALLS, _CPU, _WALL, _SKIPS = range(_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,7 @@ class Running:
     """A call that a worker is inside of."""
 
     request: int
+    role: Role
     started: float
     deadline: float
 
@@ -68,9 +72,10 @@ class Slot:
         for field in range(_FIELDS):
             self._numbers[self._base + field] = 0
 
-    def begin(self, request: int | str, now: float, limit: float | None) -> None:
+    def begin(self, request: int | str, role: Role, now: float, limit: float | None) -> None:
         base = self._base
         self._numbers[base + _REQUEST] = request if isinstance(request, int) and request > 0 else 0
+        self._numbers[base + _ROLE] = _ROLES.index(role)
         self._floats[base + _STARTED] = now
         self._floats[base + _DEADLINE] = float("inf") if limit is None else now + limit
 
@@ -82,7 +87,10 @@ class Slot:
         deadline = self._floats[base + _DEADLINE]
         if not deadline:
             return None
-        return Running(self._numbers[base + _REQUEST], self._floats[base + _STARTED], deadline)
+        role = _ROLES[self._numbers[base + _ROLE] % len(_ROLES)]  # a worker may write anything
+        return Running(
+            self._numbers[base + _REQUEST], role, self._floats[base + _STARTED], deadline
+        )
 
     @property
     def skips(self) -> int:

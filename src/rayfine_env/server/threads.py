@@ -42,7 +42,7 @@ class ThreadRunner:
             if not clock.expired():
                 raise
             self._give_up()
-            raise Timeout(f"{doing} took longer than its {limit:g} s") from exc
+            raise Timeout(f"{doing} took longer than its {round(limit or 0, 2):g} s") from exc
         except asyncio.CancelledError:
             self._give_up()
             raise

@@ -28,12 +28,12 @@ from ..errors import (
 from ..wire import FRAME, Reply, Request, decode_request, frame
 from .forking import Twin, check_forkable, fork_twin, open_descriptors
 from .lifeline import Lifeline
-from .roles import Role, check_role
+from .roles import Role, call_key, check_role
 from .session import Session, Usage
 from .slots import Slot, Slots
 
 _SEND_SECONDS = 30
-_READ = 262144
+_READ = 65536  # more would come from the system, and be cleared, on every read
 _SKIPPED = 1024
 
 
@@ -116,7 +116,7 @@ class Worker:
         self._slots = slots
         self._runner = DirectRunner(slots.slot(slot))
         self._sessions: dict[str, Session] = {}
-        self._skipped: dict[int | str, None] = {}
+        self._skipped: dict[int | str, None] = {}  # by call_key
         self._knocked: list[tuple[Knock, int]] = []
         self._begin(door)
         self._own_descriptors = open_descriptors()
@@ -148,7 +148,7 @@ class Worker:
         data, fds, _, _ = socket.recv_fds(self._door, _READ, 1)
         knock = _knocks.decode(data) if data else Knock("end", last=True)
         if knock.kind == "skip":
-            self._skip(knock.request)
+            self._skip(call_key(Role(knock.role), knock.request))
         return knock, fds[0] if fds else -1
 
     def _hear(self, heard: tuple[Knock, int]) -> None:
@@ -209,7 +209,7 @@ class Worker:
                 return session.once(request.id, lambda: self._fork(request, stream))
         except RayfineError as exc:
             return Reply.from_error(request.id, exc)
-        self._runner.request = request.id
+        self._runner.call = request.id, stream.role
         reply: Reply = drive(session.perform(request, stream.role))
         if request.op == "close" and (reply.failure is None or reply.failure.code == EnvError.code):
             # Whatever the author's close() raised, there is nothing left to go on with.
@@ -222,15 +222,16 @@ class Worker:
             raise SessionLost("this session is gone: it was closed; open a new one")
         return self._sessions[id]
 
-    def _skip(self, request: int | str) -> None:
+    def _skip(self, key: int | str) -> None:
         self._skips += 1
-        self._skipped[request] = None
+        self._skipped[key] = None
         if len(self._skipped) > _SKIPPED:
             del self._skipped[next(iter(self._skipped))]
 
     def _check(self, request: Request, role: Role) -> None:
-        if request.id in self._skipped:
-            del self._skipped[request.id]
+        key = call_key(role, request.id)
+        if key in self._skipped:
+            del self._skipped[key]
             raise Cancelled(f"{request.op} was cancelled by its caller")
         if request.op == "setup" and request.kwargs and self._packed:
             raise Unsupported(
@@ -269,7 +270,8 @@ class Worker:
                 "this session shares its process or has an event loop: it cannot be forked; use "
                 'isolation="session" and sync code'
             )
-        known = {self._door.fileno(), self._inlets.fileno(), *self._streams}
+        waiting = (fd for _, fd in self._knocked)
+        known = {self._door.fileno(), self._inlets.fileno(), *self._streams, *waiting}
         check_forkable(self._own_descriptors | known)
         self._say(Word("fork", stream.session, count))
         twins = self._await_twins(count)
@@ -308,6 +310,9 @@ class Worker:
             self._sessions = {twin.id: session}
             self._runner.slot = self._slots.slot(twin.slot)
             self._runner.is_copy = False
+            for _, fd in self._knocked:
+                if fd >= 0:
+                    os.close(fd)
             self._knocked.clear()
             self._begin(socket.socket(fileno=twin.door))
             pidfd = os.pidfd_open(os.getpid())
@@ -327,7 +332,7 @@ class DirectRunner:
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
-        self.request: int | str = 0
+        self.call: tuple[int | str, Role] = (0, Role.TRAINER)
         self.arrived = 0.0
         self.usage = Usage()
         self.is_copy = False
@@ -345,7 +350,7 @@ class DirectRunner:
     async def run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
         slot = self.slot
         started, cpu = time.monotonic(), time.process_time()
-        slot.begin(self.request, started, limit)
+        slot.begin(*self.call, started, limit)
         try:
             result = call()
             return self._on_loop(result) if inspect.isawaitable(result) else result

@@ -270,7 +270,7 @@ class Workers:
                 return Reply.of(request.id, shown_to(role, self._document))
             seat = self._find(request.session or await self._default_id(request))
             if request.op == "cancel":
-                return Reply.of(request.id, self._cancel(seat, request))
+                return Reply.of(request.id, self._cancel(seat, request, role))
             reply = await self._ask(seat, request, role)
         except RayfineError as exc:
             reply = Reply.from_error(request.id, exc)
@@ -295,13 +295,14 @@ class Workers:
         if seconds is not None and not (seat.held or seat.asking or seat.id == self._default):
             self._begin_grace(seat, seconds)
 
-    def _cancel(self, seat: Seat, request: Request) -> bool:
-        """Stop a running call, and its session with it, or take a waiting one out of the line."""
+    def _cancel(self, seat: Seat, request: Request, role: Role) -> bool:
+        """Stop a running call of the caller's own role, and its session with it, or take a waiting
+        one out of the line."""
         id = called_back(request)
-        if seat.member.at_work_on(id):
+        if seat.member.at_work_on(role, id):
             self._stop(seat.member, Cancelled("the call was cancelled by its caller"))
             return True
-        seat.member.skip(seat.id, id)
+        seat.member.skip(seat.id, role, id)
         return False
 
     def listing(self) -> list[JSON]:
@@ -351,7 +352,7 @@ class Workers:
         for member in list(self._members.values()):
             running = member.slot.running()
             if running is not None and now > running.deadline:
-                limit = running.deadline - running.started
+                limit = round(running.deadline - running.started, 2)
                 self._stop(member, Timeout(f"the call took longer than its {limit:g} s"))
         _cut_log()
         asyncio.get_running_loop().call_later(_SCAN_SECONDS, self._scan)
