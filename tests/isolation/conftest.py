@@ -8,7 +8,7 @@ import pytest
 from tests.isolation.instances import Handle, http_ask, loaded, metric, project, wait_until
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("journal") / "journal"
 
@@ -20,14 +20,14 @@ def journal(notebook: Path) -> Path:
     return notebook
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def by_unix(tmp_path_factory: pytest.TempPathFactory, notebook: Path) -> Iterator[Handle]:
     target = project(tmp_path_factory.mktemp("unix"), "faulty", grace=0.2)
     with loaded(target, notebook) as env:
         yield env
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def by_tcp(tmp_path_factory: pytest.TempPathFactory, notebook: Path) -> Iterator[Handle]:
     target = project(tmp_path_factory.mktemp("tcp"), "faulty", grace=0.2)
     with loaded(target, notebook, transport="tcp") as env:

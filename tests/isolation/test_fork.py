@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rayfine_env import attach
 from rayfine_env.errors import ActionError, CapacityError, SessionLost, Unsupported
 from tests.isolation.instances import (
     ENVIRONMENTS,
@@ -17,6 +18,7 @@ from tests.isolation.instances import (
     Session,
     alive,
     descriptors,
+    http_ask,
     loaded,
     metric,
     opened,
@@ -179,6 +181,28 @@ def test_a_fork_does_not_wait_for_an_original_that_dies(game: Handle) -> None:
     sessions = metric(game.instance, "rayfine_sessions")
     assert game.pid()
     assert len(Family(game).workers) <= sessions + 2
+
+
+def test_others_connect_and_take_back_while_a_session_forks(game: Handle) -> None:
+    """What else comes by the door of the forking process is heard once, and by it alone."""
+    with opened(game) as (session,):
+        session.reset(seed=1)
+
+        def fork() -> None:
+            for _ in range(10):
+                for fork in session.fork(2):
+                    fork.close()
+
+        def connect() -> None:
+            for number in range(40):
+                other = attach(game.instance.url, session.id)
+                assert other.is_ready()
+                other.detach()
+                body = {"request_id": f"none-{number}"}
+                http_ask(game.instance, "POST", "/cancel", body, session.id)
+
+        assert together([fork, connect, connect]) == [None] * 3
+        assert play(session, [1])
 
 
 def _kill_after(pid: int, seconds: float) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,22 @@ CELLS = [
 ]
 
 
+Active = Callable[[], list[str]]
+
+
 @pytest.fixture
 def greeter(tmp_path: Path) -> str:
     home = tmp_path / "greeter"
     home.mkdir()
     (home / "env.py").write_text(GREETER)
     return str(home)
+
+
+@pytest.fixture
+def active() -> Active:
+    """The environments that this very test has loaded and not cleaned up."""
+    before = list_active_environments()
+    return lambda: [id for id in list_active_environments() if id not in before]
 
 
 @pytest.fixture(params=["local", "inprocess"])
@@ -46,30 +57,30 @@ async def test_sync_calls_inside_a_running_loop(greeter: str, mode: str) -> None
         assert env.hello() == "Ahoy, World!"
 
 
-async def test_async_with_load_env(greeter: str, mode: str) -> None:
+async def test_async_with_load_env(greeter: str, mode: str, active: Active) -> None:
     async with load_env(greeter, mode=mode) as env:
         assert await env.hello(name="loop") == "Hello, loop!"
         assert await env.is_ready()
-        assert list_active_environments() == [env.env_id]
-    assert list_active_environments() == []
+        assert active() == [env.env_id]
+    assert active() == []
 
 
-async def test_aload_env_awaited(greeter: str, mode: str) -> None:
+async def test_aload_env_awaited(greeter: str, mode: str, active: Active) -> None:
     env = await aload_env(greeter, mode=mode)
     await env.setup(GREETING="Servus")
     said = await asyncio.gather(*(env.hello(name=str(i)) for i in range(20)))
     assert said == [f"Servus, {i}!" for i in range(20)]
     await env.cleanup()
     assert not await env.is_ready()
-    assert list_active_environments() == []
+    assert active() == []
 
 
-async def test_aload_env_as_a_context(greeter: str, mode: str) -> None:
+async def test_aload_env_as_a_context(greeter: str, mode: str, active: Active) -> None:
     async with aload_env(greeter, mode=mode, env_vars={"GREETING": "Hej"}) as env:
         assert await env.hello() == "Hej, World!"
         async with env.session() as other:
             assert await other.hello(name="you") == "Hej, you!"
-    assert list_active_environments() == []
+    assert active() == []
 
 
 def test_threads_share_a_handle(greeter: str, mode: str) -> None:

@@ -28,6 +28,7 @@ from ..errors import (
 from ..wire import FRAME, Reply, Request, decode_request, frame
 from .forking import Twin, check_forkable, fork_twin, open_descriptors
 from .lifeline import Lifeline
+from .lines import receive
 from .roles import Role, call_key, check_role
 from .session import Session, Usage
 from .slots import Slot, Slots
@@ -145,11 +146,11 @@ class Worker:
             self._hear(self._knocked.pop(0))
 
     def _listen(self) -> tuple[Knock, int]:
-        data, fds, _, _ = socket.recv_fds(self._door, _READ, 1)
+        data, fd = receive(self._door)
         knock = _knocks.decode(data) if data else Knock("end", last=True)
         if knock.kind == "skip":
             self._skip(call_key(Role(knock.role), knock.request))
-        return knock, fds[0] if fds else -1
+        return knock, fd
 
     def _hear(self, heard: tuple[Knock, int]) -> None:
         knock, fd = heard

@@ -26,6 +26,7 @@ from ..errors import (
 from ..wire import Reply, Request
 from .admission import Admission
 from .limits import instance_cgroup
+from .lines import receive
 from .member import Member, Seat
 from .metrics import Metrics, Totals
 from .roles import STARTS, Role, check_role, shown_to
@@ -161,8 +162,7 @@ class Workers:
 
     def _hear_member(self, member: Member) -> None:
         # Only a fork that was promised a place has anything to hand over.
-        promised = 0 if member.forked.done() else 1
-        data, fds, _, _ = socket.recv_fds(member.door, 4096, promised)
+        data, fd = receive(member.door, descriptors=0 if member.forked.done() else 1)
         if not data:
             asyncio.get_running_loop().remove_reader(member.door)
             return
@@ -171,8 +171,8 @@ class Workers:
         except msgspec.MsgspecError:
             return self._stop(member, InfraError("the session's process speaks nonsense"))
         seat = member.seats.get(word.id)
-        if word.kind == "here" and fds:
-            self._adopt(member, word, fds[0])
+        if word.kind == "here" and fd >= 0:
+            self._adopt(member, word, fd)
         elif seat is None:
             return
         elif word.kind == "gone":

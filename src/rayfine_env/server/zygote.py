@@ -29,6 +29,7 @@ from ..errors import RayfineError
 from ..wire import encode_value
 from .lifeline import Lifeline
 from .limits import limit_process
+from .lines import receive
 from .namespaces import enter_own_namespaces, in_sandbox
 from .rehearsal import rehearse
 from .session import document_of
@@ -118,12 +119,12 @@ class Zygote:
                 return
 
     def _take_order(self) -> bool:
-        data, fds, _, _ = socket.recv_fds(self._line, 65536, 1)
+        data, door = receive(self._line)
         if not data:
             return False
         order = _orders.decode(data)
         if order.kind == "fork":
-            self._fork(order.slot, fds[0])
+            self._fork(order.slot, door)
         elif order.kind == "expect":
             self._expected += order.count
         elif order.kind == "adopt":

@@ -15,6 +15,7 @@ import msgspec
 from ..errors import InfraError, from_code
 from ..wire import decode_value
 from .cgroup import Cgroup
+from .lines import receive
 from .sandbox import Sandbox, relay
 from .slots import Slots
 from .zygote import News, Order, zygote_command
@@ -97,8 +98,8 @@ class ZygoteLine:
             self._hear(news, fd)
 
     def _receive(self) -> tuple[News | None, int]:
-        data, fds, _, _ = socket.recv_fds(self._line, 1 << 18, 1)
-        return _news.decode(data) if data else None, fds[0] if fds else -1
+        data, fd = receive(self._line)
+        return _news.decode(data) if data else None, fd
 
     def _replace(self) -> None:
         """Running sessions do not need a zygote, new ones do."""
