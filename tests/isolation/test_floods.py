@@ -2,6 +2,7 @@
 
 import pytest
 
+from rayfine_env.errors import EnvError
 from tests.isolation.instances import Family, Handle, opened, outcome, timed, wait_until
 
 LOG_BYTES = 32 << 20
@@ -26,8 +27,10 @@ def test_a_flood_of_output_leaves_a_short_log(faulty: Handle) -> None:
 @pytest.mark.promise("R1")
 def test_thousands_of_open_files_are_the_sessions_own(faulty: Handle) -> None:
     with opened(faulty, 3) as (hoarder, *others):
-        for _ in range(3):
-            hoarder.do("open_files")
+        found = [outcome(lambda: hoarder.do("open_files")) for _ in range(5)]
+        assert found[0] is None
+        assert isinstance(found[-1], EnvError)
+        assert "Too many open files" in found[-1].message
         assert hoarder.count() == 1
         assert [other.count() for other in others] == [1, 1]
         hoarder.close()

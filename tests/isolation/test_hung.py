@@ -100,6 +100,26 @@ def test_making_and_reset_have_limits(tmp_path: Path, journal: Path, where: str)
         assert wait_until(lambda: metric(env.instance, "rayfine_sessions") == 0)
 
 
+@pytest.mark.parametrize("isolation", ["session", "worker", "thread"])
+def test_a_callers_deadline_covers_the_making_of_the_environment(
+    journal: Path, isolation: str
+) -> None:
+    variables = {"AT_MAKING": "spin"}
+    target = ENVIRONMENTS / "faulty.py"
+    with loaded(target, journal, env_vars=variables, isolation=isolation) as env:
+        found, seconds = timed(lambda: env.reset(timeout=LIMIT))
+        assert isinstance(found, Timeout), found
+        assert seconds < LIMIT + SLACK
+
+
+def test_a_callers_deadline_is_for_all_of_many_steps(faulty: Handle) -> None:
+    with opened(faulty) as (session,):
+        session.reset()
+        found, seconds = timed(lambda: session.step_many(["nap"] * 20, timeout=2 * LIMIT))
+        assert isinstance(found, Timeout), found
+        assert seconds < 2 * LIMIT + SLACK
+
+
 @pytest.mark.parametrize("isolation", ["session", "worker"])
 def test_a_close_that_hangs_is_cut_and_its_place_is_free(
     tmp_path: Path, journal: Path, isolation: str

@@ -315,6 +315,21 @@ def test_an_agent_does_not_get_a_trainers_answers_by_their_ids(server: Server) -
             assert "hidden" not in json.dumps(ask(agent, "ping", id=number))
 
 
+def test_an_agent_does_not_take_back_a_trainers_call(server: Server) -> None:
+    """Neither the one that runs nor the one that waits, though it knows their ids."""
+    id = server.open()
+    with server.websocket(id) as trainer, server.websocket(id, "agent") as agent:
+        assert "data" in ask(trainer, "ping")
+        for number, seconds in ((1, 1.0), (2, 0.0)):
+            call = {"op": "call", "name": "sleep", "args": [seconds], "id": number}
+            trainer.send(json.dumps(call))
+        time.sleep(0.3)
+        for number in (1, 2):
+            assert ask(agent, "cancel", args=[number])["data"] is False
+        answers = [json.loads(trainer.recv(timeout=20)) for _ in range(2)]
+        assert all("failure" not in answer for answer in answers), answers
+
+
 def test_nobody_comes_in_without_a_token(server: Server) -> None:
     url = f"ws{server.url.removeprefix('http')}/stream"
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Sec-WebSocket-Protocol": "trainer"}):

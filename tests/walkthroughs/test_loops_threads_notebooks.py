@@ -65,6 +65,11 @@ async def test_async_with_load_env(greeter: str, mode: str, active: Active) -> N
     assert active() == []
 
 
+async def test_async_with_load_env_keeps_the_one_session_there_is_room_for(greeter: str) -> None:
+    async with load_env(greeter, capacity=1) as env:
+        assert await env.hello() == "Hello, World!"
+
+
 async def test_aload_env_awaited(greeter: str, mode: str, active: Active) -> None:
     env = await aload_env(greeter, mode=mode)
     await env.setup(GREETING="Servus")

@@ -29,11 +29,13 @@ class Description:
 
     @property
     def limits(self) -> dict[str, float | None]:
-        """The server's own deadline for each op: well past it no answer is to be expected."""
+        """The server's own deadline for each op: well past it no answer is to be expected.
+
+        The first call of a session makes the environment, which has a deadline of its own.
+        """
         said = self.document.get("timeouts") or {}
-        call = said.get("call")
-        named = {"reset": said.get("reset"), "step": said.get("step")}
-        return {**named, "call": call, "tool": call, "state": call}
+        kinds = {"reset": "reset", "step": "step", "call": "call", "tool": "call", "state": "call"}
+        return {op: _both(said.get("construct"), said.get(kind)) for op, kind in kinds.items()}
 
     def op_of(self, name: str) -> str:
         """Tools go by their own op, which agents may use."""
@@ -44,3 +46,7 @@ class Description:
             raise AttributeError(
                 f"{self.name} has no method {name!r}{near(name, self.method_names)}"
             )
+
+
+def _both(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other

@@ -26,6 +26,8 @@ from .episode import Episode, as_result
 from .roles import Role, call_key, check_role, shown_to
 
 _KEPT_REPLIES = 128
+_REMEMBERED_CLIENTS = 1024
+_MOST_OVERTAKING = 4096
 _KEPT_BYTES = 16 * 1024 * 1024
 _STANDARD_RESET = ("seed", "episode_id")
 
@@ -324,12 +326,11 @@ class _Replies:
     def __init__(self) -> None:
         self._kept: OrderedDict[int | str, Reply] = OrderedDict()
         self._bytes = 0
-        # Our clients count up from a random start: what is not above it was let go before.
-        self._let_go: dict[int, int] = {}
+        self._let_go: OrderedDict[int, _LetGo] = OrderedDict()
 
     def find(self, id: int | str) -> Reply | None:
         reply = self._kept.get(id)
-        if reply is None and isinstance(id, int) and 0 < id <= self._let_go.get(id >> 32, 0):
+        if reply is None and isinstance(id, int) and id in self._let_go.get(id >> 32, ()):
             raise InfraError(
                 "this request was answered before and its reply is no longer kept; it was not "
                 "executed again",
@@ -347,7 +348,37 @@ class _Replies:
             id, old = self._kept.popitem(last=False)
             self._bytes -= _size(old)
             if isinstance(id, int) and id >> 32:
-                self._let_go[id >> 32] = max(id, self._let_go.get(id >> 32, 0))
+                self._remember(id)
+
+    def _remember(self, id: int) -> None:
+        client = id >> 32
+        if client not in self._let_go:
+            self._let_go[client] = _LetGo(client << 32)
+            if len(self._let_go) > _REMEMBERED_CLIENTS:
+                self._let_go.popitem(last=False)
+        self._let_go[client].add(id)
+
+
+class _LetGo:
+    """Which requests of one client were answered, when their replies are no longer kept.
+
+    Our clients count up from a random start, so that it is all up to a number and few above it.
+    """
+
+    def __init__(self, floor: int) -> None:
+        self._floor = floor
+        self._above: set[int] = set()
+
+    def __contains__(self, id: int) -> bool:
+        return id <= self._floor or id in self._above
+
+    def add(self, id: int) -> None:
+        self._above.add(id)
+        if len(self._above) > _MOST_OVERTAKING:
+            self._floor = min(self._above) - 1  # who is still behind so many is refused
+        while self._floor + 1 in self._above:
+            self._floor += 1
+            self._above.remove(self._floor)
 
 
 def _size(reply: Reply) -> int:

@@ -14,6 +14,9 @@ from typing import Any
 from ..errors import Timeout
 from .session import Usage
 
+# Meant for the loop, its tasks or the terminal: from author code each is just an error.
+_NOT_THE_AUTHORS = (StopIteration, GeneratorExit, asyncio.CancelledError, KeyboardInterrupt)
+
 
 class _Stop(BaseException):
     """Raised inside an author's thread that is to end; no author's `except Exception` stops it."""
@@ -78,7 +81,7 @@ class ThreadRunner:
                 return
             if exc is None:
                 done.set_result(outcome)
-            elif isinstance(exc, (StopIteration, GeneratorExit, asyncio.CancelledError)):
+            elif isinstance(exc, _NOT_THE_AUTHORS):
                 done.set_exception(RuntimeError(f"{type(exc).__name__}: {exc}"))
             else:
                 done.set_exception(exc)

@@ -137,10 +137,12 @@ class Worker:
 
     def turn(self) -> None:
         """Wait until something is asked, and do it."""
-        for fd in self._runner.wait(self._inlets):
-            if fd == self._door.fileno():
-                self._hear(self._listen())
-            elif fd in self._streams:
+        ready = self._runner.wait(self._inlets)
+        # The door first: serving a stream may take its message, and the next would be waited for.
+        if self._door.fileno() in ready:
+            self._hear(self._listen())
+        for fd in ready:
+            if fd in self._streams:
                 self._read(self._streams[fd])
         while self._knocked:
             self._hear(self._knocked.pop(0))
@@ -193,7 +195,7 @@ class Worker:
         self._runner.arrived = time.monotonic()
         try:
             for request in stream.requests(data, self._most):
-                # What is to be skipped is told by the door, which is else heard after the streams.
+                # What came by the door since then may be that this very call is taken back.
                 while self._skips < self._runner.slot.skips:
                     self._knocked.append(self._listen())
                 self._reply(stream, self._perform(request, stream))
@@ -328,6 +330,10 @@ class Worker:
             os._exit(code)
 
 
+# Meant for the loop and its tasks, or for the terminal: from author code it is just an error.
+_NOT_THE_AUTHORS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
+
+
 class DirectRunner:
     """Runs author code right here; the front reads the deadline from the slot and enforces it."""
 
@@ -355,7 +361,7 @@ class DirectRunner:
         try:
             result = call()
             return self._on_loop(result) if inspect.isawaitable(result) else result
-        except (asyncio.CancelledError, GeneratorExit) as exc:
+        except _NOT_THE_AUTHORS as exc:
             raise RuntimeError(f"{type(exc).__name__}: {exc}") from exc
         finally:
             if self.is_copy:
