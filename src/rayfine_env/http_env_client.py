@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from .authoring.environment import ActT
 from .authoring.models import ObsT, StepResult
 from .client.address import Address
-from .client.protocol import generation
+from .client.forks import generation
 from .client.transport import ANSWER_MARGIN
 from .errors import (
     JSON,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rayfine_env import load_env
 from rayfine_env.cli.serve import default_port
 from tests.cli.shell import OWN_FRAME, answered, rayfine, serving, started
 
@@ -47,6 +48,22 @@ def test_each_role_has_its_token(folder: Path) -> None:
             refused = rayfine(*reset, env={"RAYFINE_TOKEN": token})
             assert refused.returncode == 1
             assert json.loads(refused.stdout)["error"]["code"] == "auth"
+
+
+def test_an_agent_joins_a_session_that_is_open(folder: Path) -> None:
+    tokens = {"RAYFINE_TOKEN": "t", "RAYFINE_AGENT_TOKEN": "a"}
+    with (
+        serving(folder / "bench", "--port", "0", env=tokens) as server,
+        load_env(server.address, token="t") as env,
+    ):
+        session = env.session()
+        session.add(a=1)
+        call = ("call", server.address, "add", "a=1", "--session", session.id, "--json")
+        for _ in range(2):  # it stays open
+            assert answered(rayfine(*call, env={"RAYFINE_TOKEN": "a"})) == 2
+        session.close()
+        lost = rayfine(*call, env={"RAYFINE_TOKEN": "a"})
+        assert json.loads(lost.stdout)["error"]["code"] == "session_lost"
 
 
 def test_author_code_does_not_see_the_tokens(folder: Path) -> None:

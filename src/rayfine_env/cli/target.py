@@ -23,6 +23,12 @@ _OPTIONS = (
         "environment does the same.",
     ),
     click.option(
+        "--session",
+        metavar="ID",
+        help="A session that is already open on a running server; an agent's token needs one. It "
+        "stays open.",
+    ),
+    click.option(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
@@ -32,19 +38,20 @@ _OPTIONS = (
 
 
 def target_options(command: F) -> F:
-    """TARGET, --mode, --token and --timeout, to be handed to open_env."""
+    """TARGET, --mode, --token, --session and --timeout, to be handed to open_env."""
     return functools.reduce(lambda found, option: option(found), reversed(_OPTIONS), command)
 
 
 def open_env(
-    target: str, mode: str, token: str | None, timeout: float | None
+    target: str, mode: str, token: str | None, session: str | None, timeout: float | None
 ) -> "EnvironmentWrapper[Any, Any, Any]":
     from ..launch import load_env
 
     if token is None and target.startswith(_ADDRESSES):
         token = os.environ.get("RAYFINE_TOKEN")
-    options: JSON = {"token": token} if token else {}
-    return load_env(target, mode, timeout=timeout, **options)
+    options: JSON = {"token": token, "session": session}
+    given = {name: value for name, value in options.items() if value}
+    return load_env(target, mode, timeout=timeout, **given)
 
 
 def pairs(given: Iterable[str]) -> dict[str, str]:

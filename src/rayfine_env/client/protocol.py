@@ -14,7 +14,6 @@ from ..errors import JSON, ActionError, InfraError, ProtocolError, RayfineError,
 from ..wire import FRAME, PROTOCOL, Reply, Request, decode_json, decode_reply
 from .address import Address
 from .forks import Forkable
-from .forks import generation as generation
 
 T = TypeVar("T")
 _SAME = "are both of the same version?"
