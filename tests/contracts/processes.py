@@ -23,6 +23,13 @@ def descendants(root: int) -> set[int]:
     return found
 
 
+def words(pid: int) -> list[str]:
+    """Its command line; none of one that has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return []
+
+
 def memory(pid: int, *, peak: bool = False) -> int:
     """Bytes in memory now, or at most since the last `forget_peak`."""
     return int(_field(pid, "VmHWM" if peak else "VmRSS").removesuffix("kB") or 0) * 1024

@@ -21,6 +21,7 @@ from rayfine_env.client.address import Address
 from rayfine_env.errors import RayfineError
 from rayfine_env.launch import EnvironmentWrapper
 from rayfine_env.providers.base import Instance
+from tests.contracts.processes import words
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
 Handle = EnvironmentWrapper[Any, Any, Any]
@@ -76,16 +77,16 @@ class Family:
     @cached_property
     def keeper(self) -> psutil.Process:
         mine = psutil.Process().children()
-        return next(p for p in mine if self.env.env_id in " ".join(p.cmdline()))
+        return next(p for p in mine if self.env.env_id in " ".join(words(p.pid)))
 
     @cached_property
     def front(self) -> psutil.Process:
-        return next(p for p in self.keeper.children() if "rayfine_env.server" in p.cmdline())
+        return next(p for p in self.keeper.children() if "rayfine_env.server" in words(p.pid))
 
     @property
     def zygote(self) -> psutil.Process:
         def find() -> list[psutil.Process]:
-            return [child for child in self.front.children() if _is_zygote(child)]
+            return [p for p in self.front.children() if "rayfine_env.server.zygote" in words(p.pid)]
 
         assert wait_until(find)
         return find()[0]
@@ -96,18 +97,11 @@ class Family:
 
     @property
     def log(self) -> Path:
-        arguments = self.keeper.cmdline()
+        arguments = words(self.keeper.pid)
         return next(Path(a) for a in arguments if a.endswith(self.env.env_id)) / "log"
 
     def all(self) -> list[psutil.Process]:
         return [self.keeper, *self.keeper.children(recursive=True)]
-
-
-def _is_zygote(process: psutil.Process) -> bool:
-    try:
-        return "rayfine_env.server.zygote" in process.cmdline()
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return False
 
 
 def wait_until(true: Callable[[], Any], seconds: float = 10.0) -> bool:

@@ -13,6 +13,7 @@ from rayfine_env import load_env
 from rayfine_env.errors import InfraError, ResourceLimit, SessionLost, Timeout, Unsupported
 from rayfine_env.launch import EnvironmentWrapper
 from rayfine_env.server.sandbox import sandbox_available
+from tests.contracts.processes import words
 from tests.server.escapes import PRELUDE, REACHING_OUT, TAKING_RIGHTS, WRITING, outside
 
 Handle = EnvironmentWrapper[Any, Any, Any]
@@ -77,12 +78,12 @@ def until(true: Callable[[], Any]) -> bool:
 
 def family(env: Handle) -> list[psutil.Process]:
     mine = psutil.Process().children()
-    keeper = next(p for p in mine if env.env_id in " ".join(p.cmdline()))
+    keeper = next(p for p in mine if env.env_id in " ".join(words(p.pid)))
     return [keeper, *keeper.children(recursive=True)]
 
 
 def sleepers(env: Handle) -> int:
-    return sum("4711" in p.cmdline() for p in family(env) if p.is_running())
+    return sum("4711" in words(p.pid) for p in family(env))
 
 
 # -- kept in
@@ -182,7 +183,7 @@ def test_a_module_with_threads_is_imported_inside(tmp_path: Path) -> None:
 
 
 def test_what_is_printed_reaches_the_log(env: Handle) -> None:
-    log = next(Path(a) for a in family(env)[0].cmdline() if a.endswith(env.env_id)) / "log"
+    log = next(Path(a) for a in words(family(env)[0].pid) if a.endswith(env.env_id)) / "log"
     with env.session() as session:
         session.run("print('said aloud', flush=True)")
         assert until(lambda: "said aloud" in log.read_text())
@@ -282,7 +283,7 @@ def test_nothing_is_left_when_the_server_is_killed(place: Path) -> None:
     with started(place / "env") as env:
         env.run("subprocess.Popen(['setsid', 'sleep', '4711'])")
         processes = family(env)
-        front = next(p for p in processes if "rayfine_env.server" in p.cmdline())
+        front = next(p for p in processes if "rayfine_env.server" in words(p.pid))
         front.kill()
         assert until(lambda: not any(p.is_running() for p in processes[1:]))
 
@@ -293,7 +294,7 @@ def test_a_lost_zygote_is_replaced(place: Path) -> None:
         zygote = next(
             p
             for p in family(env)
-            if p.name() != "bwrap" and "rayfine_env.server.zygote" in p.cmdline()
+            if p.name() != "bwrap" and "rayfine_env.server.zygote" in words(p.pid)
         )
         zygote.kill()
         assert until(lambda: not zygote.is_running())
