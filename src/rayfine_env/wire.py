@@ -1,4 +1,4 @@
-"""What crosses the wire: Request, Reply, Failure, and their JSON and msgpack codecs."""
+"""What crosses the wire: Request, Reply, Result, Failure, and their JSON and msgpack codecs."""
 
 import base64
 import datetime
@@ -68,6 +68,41 @@ class Failure(msgspec.Struct, omit_defaults=True):
         detail = {key: _sendable(value) for key, value in exc.detail.items()}
         return cls(exc.code, _sendable(str(exc.message)), detail)
 
+    def error(self) -> RayfineError:
+        return from_code(self.code, self.message, self.detail)
+
+
+class Usage(
+    msgspec.Struct,
+    frozen=True,
+    rename={"cpu": "cpu_s", "wall": "wall_s", "queue": "queue_s", "peak": "peak_memory_bytes"},
+):
+    """What a call took: seconds of CPU, of time and in line, and the process's peak memory."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+    queue: float = 0.0
+    peak: int = 0
+
+
+class Result(msgspec.Struct):
+    """What reset and step answer: the observation, and what is told beside it."""
+
+    observation: Any
+    reward: float | int | None
+    terminated: bool
+    truncated: bool
+    info: JSON
+    usage: Any = None
+    """A Usage; who receives it has plain data."""
+
+
+class Entry(msgspec.Struct, omit_defaults=True):
+    """One step of many."""
+
+    result: Result | None = None
+    failure: Failure | None = None
+
 
 class Reply(msgspec.Struct, omit_defaults=True):
     """The answer: `data` is msgpack, encoded where a failure to do so still has an author."""
@@ -86,9 +121,13 @@ class Reply(msgspec.Struct, omit_defaults=True):
 
     def unwrap(self) -> Any:
         """The value, or the error raised again on this side."""
+        return decode_value(self.raw())
+
+    def raw(self) -> msgspec.Raw:
+        """The value as it was received, or the error raised again on this side."""
         if self.failure is not None:
-            raise from_code(self.failure.code, self.failure.message, self.failure.detail)
-        return decode_value(self.data)
+            raise self.failure.error()
+        return self.data
 
 
 def encode_value(value: Any, doing: str) -> bytes:
@@ -116,6 +155,20 @@ def decode_value(data: "msgspec.Raw | bytes") -> Any:
         return _unpacker.decode(data)
     except _UNREADABLE as exc:
         raise _broken("a value", exc) from exc
+
+
+def decode_result(data: msgspec.Raw) -> Result:
+    try:
+        return _results.decode(data)
+    except _UNREADABLE as exc:
+        raise _broken("a result", exc) from exc
+
+
+def decode_entries(data: msgspec.Raw) -> list[Entry]:
+    try:
+        return _entries.decode(data)
+    except _UNREADABLE as exc:
+        raise _broken("the results", exc) from exc
 
 
 def encode(message: Request | Reply) -> bytes:
@@ -322,6 +375,10 @@ def _is_plain(value: Any, levels: int) -> bool:
             if type(item) not in _plain_types and not _is_plain(item, levels - 1):
                 return False
         return True
+    if kind is Result:
+        return _is_plain([value.observation, value.reward, value.info], levels - 1)
+    if kind is Entry:
+        return value.result is None or _is_plain(value.result, levels - 1)
     if kind is not list and kind is not tuple:
         return kind in _plain_types
     kinds = set(map(type, value))
@@ -420,4 +477,6 @@ _packer = msgspec.msgpack.Encoder(enc_hook=_pack_other)
 _unpacker = msgspec.msgpack.Decoder(ext_hook=_unpack_ext)
 _requests = msgspec.msgpack.Decoder(Request, ext_hook=_unpack_ext)
 _replies = msgspec.msgpack.Decoder(Reply)
+_results = msgspec.msgpack.Decoder(Result, ext_hook=_unpack_ext)
+_entries = msgspec.msgpack.Decoder(list[Entry], ext_hook=_unpack_ext)
 _jsoner = msgspec.json.Encoder(enc_hook=_pack_other)

@@ -183,6 +183,14 @@ def test_a_fork_does_not_wait_for_an_original_that_dies(game: Handle) -> None:
     assert len(Family(game).workers) <= sessions + 2
 
 
+def test_a_fork_is_accounted_for_what_it_used_itself(game: Handle) -> None:
+    with opened(game) as (session,):
+        session.reset(seed=1)
+        (fork,) = session.fork(1)
+        with fork:
+            assert fork.step(1).info["usage"]["cpu_s"] >= 0
+
+
 def test_others_connect_and_take_back_while_a_session_forks(game: Handle) -> None:
     """What else comes by the door of the forking process is heard once, and by it alone."""
     with opened(game) as (session,):

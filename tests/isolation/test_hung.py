@@ -120,6 +120,15 @@ def test_a_callers_deadline_is_for_all_of_many_steps(faulty: Handle) -> None:
         assert seconds < 2 * LIMIT + SLACK
 
 
+def test_one_of_many_steps_has_the_limit_of_a_step(tmp_path: Path, journal: Path) -> None:
+    target = project(tmp_path / "p", "faulty", timeouts={"step": LIMIT})
+    with loaded(target, journal) as env:
+        env.reset()
+        found, seconds = timed(lambda: env.step_many(["", "", "spin", *[""] * 100]))
+        assert isinstance(found, Timeout), found
+        assert seconds < LIMIT + SLACK
+
+
 @pytest.mark.parametrize("isolation", ["session", "worker"])
 def test_a_close_that_hangs_is_cut_and_its_place_is_free(
     tmp_path: Path, journal: Path, isolation: str

@@ -11,11 +11,12 @@ from rayfine_env.authoring import Observation, State, StepResult
 from rayfine_env.authoring.project import Project
 from rayfine_env.errors import ActionError, EnvError
 from rayfine_env.server.episode import Episode, as_result
+from rayfine_env.wire import Result
 
 
-def result(observation: Any, **given: Any) -> dict[str, Any]:
+def result(observation: Any, **given: Any) -> Result:
     plain: dict[str, Any] = {"reward": None, "terminated": False, "truncated": False, "info": {}}
-    return {"observation": observation, **plain, **given}
+    return Result(observation, **{**plain, **given})
 
 
 class Seen(Observation):
@@ -101,15 +102,15 @@ def test_an_authors_own_object_stays_as_it_was() -> None:
     [(numpy.float32(0.5), 0.5), (numpy.int64(2), 2), (numpy.array(1.5), 1.5), (3, 3), (None, None)],
 )
 def test_rewards_of_every_kind(reward: Any, expected: Any) -> None:
-    got = as_result(Seen(reward=reward), "Env.step")["reward"]
+    got = as_result(Seen(reward=reward), "Env.step").reward
     assert got == expected
     assert type(got) in (int, float, type(None))
 
 
 def test_numpys_booleans_are_booleans() -> None:
     got = as_result((1, 0.0, numpy.bool_(True), numpy.bool_(False), {}), "Env.step")
-    assert got["terminated"] is True
-    assert got["truncated"] is False
+    assert got.terminated is True
+    assert got.truncated is False
 
 
 class Crooked:
@@ -166,19 +167,19 @@ def test_an_episode_has_an_id_of_its_own_or_the_given_one() -> None:
 
 def test_the_last_step_allowed_is_truncated() -> None:
     episode = Episode(project(max_steps=2), None)
-    assert not episode.after_step(result(1))["truncated"]
-    assert episode.after_step(result(1))["truncated"]
+    assert not episode.after_step(result(1)).truncated
+    assert episode.after_step(result(1)).truncated
     assert episode.done
 
 
 def test_an_end_of_its_own_is_not_truncated() -> None:
     got = Episode(project(max_steps=1), None).after_step(result(1, terminated=True))
-    assert (got["terminated"], got["truncated"]) == (True, False)
+    assert (got.terminated, got.truncated) == (True, False)
 
 
 def test_a_time_limit_truncates() -> None:
-    assert Episode(project(time_limit=1e-9), None).after_step(result(1))["truncated"]
-    assert not Episode(project(time_limit=1e9), None).after_step(result(1))["truncated"]
+    assert Episode(project(time_limit=1e-9), None).after_step(result(1)).truncated
+    assert not Episode(project(time_limit=1e9), None).after_step(result(1)).truncated
 
 
 def test_a_snapshot_restores_where_it_stood() -> None:
@@ -188,7 +189,7 @@ def test_a_snapshot_restores_where_it_stood() -> None:
     assert again is not None
     assert again.state == State(episode_id="mine", step_count=1)
     again.after_step(result(1))
-    assert again.after_step(result(1))["truncated"]
+    assert again.after_step(result(1)).truncated
     assert Episode.restored(project(), None) is None
     for wrong in ({}, {"id": 1, "steps": 0, "done": False}, "x", {"id": "a", "steps": "b"}):
         with pytest.raises(ActionError, match="restore takes what snapshot returned"):

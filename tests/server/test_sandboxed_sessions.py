@@ -249,6 +249,7 @@ def test_a_session_that_talks_nonsense_ends_alone(env: Handle) -> None:
         assert other.run("out = 1") == 1
 
 
+@pytest.mark.promise("R1")
 @pytest.mark.parametrize("bomb", ["x = bytearray(8 << 30)", "x = []\nwhile True: x += [x] * 9**6"])
 def test_a_memory_bomb_is_a_limit_that_was_met(env: Handle, bomb: str) -> None:
     with env.session() as session:
@@ -257,6 +258,7 @@ def test_a_memory_bomb_is_a_limit_that_was_met(env: Handle, bomb: str) -> None:
         assert session.run("out = 1") == 1
 
 
+@pytest.mark.promise("R1")
 def test_a_fork_bomb_stays_in_its_session(env: Handle) -> None:
     bomb = """
 made = []

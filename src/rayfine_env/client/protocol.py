@@ -11,7 +11,18 @@ from ..authoring.environment import ActT, StateT
 from ..authoring.models import Observation, ObsT, StepResult
 from ..authoring.schema import TypeOf
 from ..errors import JSON, ActionError, InfraError, ProtocolError, RayfineError, from_code
-from ..wire import FRAME, PROTOCOL, Reply, Request, decode_json, decode_reply
+from ..wire import (
+    FRAME,
+    PROTOCOL,
+    Entry,
+    Reply,
+    Request,
+    Result,
+    decode_entries,
+    decode_json,
+    decode_reply,
+    decode_result,
+)
 from .address import Address
 from .forks import Forkable
 
@@ -77,44 +88,43 @@ class Protocol(Forkable, Generic[ActT, ObsT, StateT]):
         return reply.unwrap()
 
     def result(self, reply: Reply) -> StepResult[ObsT]:
-        return self._result(reply.unwrap())
+        return self._result(self._typed(decode_result, reply.raw(), "result"))
 
     def results(self, reply: Reply) -> list[StepResult[ObsT] | RayfineError]:
-        return [self._entry(entry) for entry in reply.unwrap()]
+        entries = self._typed(decode_entries, reply.raw(), "results")
+        return [self._entry(entry) for entry in entries]
 
     def state(self, reply: Reply) -> StateT:
         return cast(StateT, self._typed(self._states.validate, reply.unwrap(), "state"))
 
-    def _entry(self, entry: JSON) -> StepResult[ObsT] | RayfineError:
-        failure = entry.get("failure")
-        if failure is None:
-            return self._result(entry["result"])
-        return from_code(failure["code"], failure["message"], failure.get("detail", {}))
+    def _entry(self, entry: Entry) -> StepResult[ObsT] | RayfineError:
+        if entry.result is not None:
+            return self._result(entry.result)
+        if entry.failure is not None:
+            return entry.failure.error()
+        raise ProtocolError(f"the server's entry is neither a result nor a failure; {_SAME}")
 
-    def _result(self, data: JSON) -> StepResult[ObsT]:
-        try:
-            observation, info, usage = data["observation"], data["info"], data["usage"]
-            reward, terminated, truncated = data["reward"], data["terminated"], data["truncated"]
-        except (KeyError, TypeError) as exc:
-            raise ProtocolError(f"the server's result lacks {exc}; {_SAME}") from exc
+    def _result(self, found: Result) -> StepResult[ObsT]:
+        observation, info = found.observation, found.info
         if not self._plain:
-            observation = self._typed(self._observations.validate, self._whole(data), "observation")
+            whole = self._whole(found)
+            observation = self._typed(self._observations.validate, whole, "observation")
         # What the call took is told beside what the author tells, and never instead of it.
-        info.setdefault("usage", usage)
-        return StepResult(observation, reward, terminated, truncated, info)
+        info.setdefault("usage", found.usage)
+        return StepResult(observation, found.reward, found.terminated, found.truncated, info)
 
-    def _whole(self, data: JSON) -> Any:
+    def _whole(self, found: Result) -> Any:
         """The observation with the fields that travelled beside it, where its type has them."""
         if not self._fields:
-            return data["observation"]
-        beside = {name: data[name] for name in _BESIDE}
-        beside |= {"done": data["terminated"] or data["truncated"], "metadata": data["info"]}
+            return found.observation
+        beside = {name: getattr(found, name) for name in _BESIDE}
+        beside |= {"done": found.terminated or found.truncated, "metadata": found.info}
         kept = {name: value for name, value in beside.items() if name in self._fields}
-        return {**data["observation"], **kept}
+        return {**found.observation, **kept}
 
-    def _typed(self, validate: Callable[[Any], T], value: Any, what: str) -> T:
+    def _typed(self, read: Callable[[Any], T], value: Any, what: str) -> T:
         try:
-            return validate(value)
+            return read(value)
         except RayfineError as exc:
             raise ProtocolError(
                 f"the server's {what} does not fit this client's type: {exc.message}; {_SAME}"

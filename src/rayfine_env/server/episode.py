@@ -12,6 +12,7 @@ import pydantic
 from ..authoring.models import State, StepResult
 from ..authoring.project import Project
 from ..errors import JSON, ActionError, EnvError, boundary
+from ..wire import Result
 
 _BESIDE = ("reward", "done", "terminated", "truncated", "metadata")
 _RESULT_KEYS = {"observation", "info", *_BESIDE}
@@ -33,13 +34,13 @@ class Episode:
         if self.done:
             raise ActionError("the episode is over: call reset() before the next step")
 
-    def after_step(self, result: JSON) -> JSON:
+    def after_step(self, result: Result) -> Result:
         self.steps += 1
         out_of_steps = self._max_steps is not None and self.steps >= self._max_steps
         out_of_time = self._ends_at is not None and time.monotonic() >= self._ends_at
-        if (out_of_steps or out_of_time) and not result["terminated"]:
-            result["truncated"] = True
-        self.done = result["terminated"] or result["truncated"]
+        if (out_of_steps or out_of_time) and not result.terminated:
+            result.truncated = True
+        self.done = result.terminated or result.truncated
         return result
 
     def snapshot(self) -> JSON:
@@ -69,7 +70,7 @@ class _Picture(msgspec.Struct):
     done: bool
 
 
-def as_result(value: Any, doing: str) -> JSON:
+def as_result(value: Any, doing: str) -> Result:
     """What reset or step returned, in the one shape that is sent.
 
     An Observation, a model or a dataclass gives its own fields as the observation, and what every
@@ -92,7 +93,7 @@ def as_result(value: Any, doing: str) -> JSON:
         return _result(value, {}, doing)
 
 
-def _from_tuple(value: tuple[Any, ...], doing: str) -> JSON:
+def _from_tuple(value: tuple[Any, ...], doing: str) -> Result:
     if len(value) == 2 and isinstance(value[1], dict):
         return _result(_visible(value[0]), {"metadata": value[1]}, doing)
     if len(value) in (4, 5) and isinstance(value[-1], dict):
@@ -106,22 +107,24 @@ def _from_tuple(value: tuple[Any, ...], doing: str) -> JSON:
     return _result(value, {}, doing)
 
 
-def _result(observation: Any, parts: JSON, doing: str) -> JSON:
+def _result(observation: Any, parts: JSON, doing: str) -> Result:
     """Takes what is beside an observation out of `parts`, which may be the observation itself."""
-    reward, done, terminated, truncated, info = [parts.pop(name, None) for name in _BESIDE]
+    take = parts.pop
+    reward, done, terminated, truncated, info = (
+        take("reward", None),
+        take("done", None),
+        take("terminated", None),
+        take("truncated", None),
+        take("metadata", None),
+    )
     if reward is not None and type(reward) is not float:
         reward = _number(reward, doing)
     if info is not None and not isinstance(info, dict):
         raise EnvError(f"{doing} returned {type(info).__name__} as info; info is a dict")
     truncated = bool(truncated)
-    return {
-        "observation": observation,
-        "reward": reward,
-        # Who says only `done` means terminated.
-        "terminated": bool(terminated) or (bool(done) and not truncated),
-        "truncated": truncated,
-        "info": info or {},
-    }
+    # Who says only `done` means terminated.
+    ended = bool(terminated) or (bool(done) and not truncated)
+    return Result(observation, reward, ended, truncated, info or {})
 
 
 def _number(reward: Any, doing: str) -> float:

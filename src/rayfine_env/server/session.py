@@ -5,7 +5,6 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..authoring.contract import Method
@@ -21,7 +20,7 @@ from ..errors import (
     Unsupported,
     boundary,
 )
-from ..wire import Failure, Reply, Request
+from ..wire import Entry, Failure, Reply, Request, Result, Usage
 from .episode import Episode, as_result
 from .roles import Role, call_key, check_role, shown_to
 
@@ -32,31 +31,17 @@ _KEPT_BYTES = 16 * 1024 * 1024
 _STANDARD_RESET = ("seed", "episode_id")
 
 
-@dataclass(frozen=True)
-class Usage:
-    """What a call took: seconds of CPU, of time and in line, and the process's peak memory."""
-
-    cpu: float = 0.0
-    wall: float = 0.0
-    queue: float = 0.0
-    peak: int = 0
-
-    def document(self) -> JSON:
-        return {
-            "cpu_s": self.cpu,
-            "wall_s": self.wall,
-            "queue_s": self.queue,
-            "peak_memory_bytes": self.peak,
-        }
-
-
 class Runner(Protocol):
     """Runs author code, sync or async, within a deadline."""
 
     usage: Usage
     """Of the last call."""
+    awaited: bool
+    """Whether the last call was async."""
 
     async def run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any: ...
+    def go_on(self, limit: float | None) -> None:
+        """Within run(): the next piece of the same call begins, with a deadline of its own."""
 
 
 class Session:
@@ -124,7 +109,7 @@ class Session:
     def _again(self, request: Request) -> Callable[[], Loaded]:
         return lambda: load_again(self._first, request.kwargs)
 
-    async def _reset(self, request: Request, role: Role) -> JSON:
+    async def _reset(self, request: Request, role: Role) -> Result:
         signature = self._contract.reset
         if signature is None:
             raise NotFound(f"{self._contract.name} has no reset; call its methods by name")
@@ -143,39 +128,73 @@ class Session:
         signature = self._contract.reset
         return signature is not None and (signature.open or name in signature.names)
 
-    async def _step(self, request: Request, role: Role) -> JSON:
+    async def _step(self, request: Request, role: Role) -> Result:
         if len(request.args) != 1:
             raise ActionError("step takes one action")
         return await self._step_one(request.args[0])
 
-    async def _step_one(self, action: Any) -> JSON:
+    async def _step_one(self, action: Any) -> Result:
+        env = await self._live()
+        episode, typed = self._before_step(action)
+        doing = f"{self._contract.name}.step"
+        value = await self._run(doing, self._limits.step, lambda: env.step(typed))
+        return self._accounted(episode.after_step(as_result(value, doing)))
+
+    def _before_step(self, action: Any) -> tuple[Episode, Any]:
+        """The episode, if it may go on, and the action as its type has it."""
         if not self._contract.steps:
             raise NotFound(f"{self._contract.name} has no step; call its methods by name")
-        env = await self._live()
         if self._episode is None:
             if self._contract.reset is not None:
                 raise ActionError("no episode is running: call reset() before the first step")
             self._episode = Episode(self._loaded.project, None)
         self._episode.check_may_step()
-        typed = self._contract.action.validate(action)
-        value = await self._author("step", lambda: env.step(typed))
-        result = self._episode.after_step(as_result(value, f"{self._contract.name}.step"))
-        return self._accounted(result)
+        return self._episode, self._contract.action.validate(action)
 
-    def _accounted(self, result: JSON) -> JSON:
-        result["usage"] = self._runner.usage.document()
+    def _accounted(self, result: Result) -> Result:
+        result.usage = self._runner.usage
         return result
 
-    async def _step_many(self, request: Request, role: Role) -> list[JSON]:
+    async def _step_many(self, request: Request, role: Role) -> list[Entry]:
         """Steps in order; each entry is a result or a failure, and one does not spoil the rest."""
-        return [await self._step_entry(action, role) for action in request.args]
+        actions = request.args
+        entries: list[Entry] = []
+        while len(entries) < len(actions) and (not entries or self._runner.awaited):
+            entries.append(await self._step_entry(actions[len(entries)], role))
+        if len(entries) < len(actions):
+            entries += await self._steps_at_once(actions[len(entries) :], role)
+        return entries
 
-    async def _step_entry(self, action: Any, role: Role) -> JSON:
+    async def _step_entry(self, action: Any, role: Role) -> Entry:
         try:
-            return {"result": await self._step_one(action)}
+            return Entry(await self._step_one(action))
         except (ActionError, EnvError) as exc:
-            failure = Failure.of(exc)
-            return {"failure": failure if role is Role.TRAINER else _untraced(failure)}
+            return _failed(exc, role)
+
+    async def _steps_at_once(self, actions: list[Any], role: Role) -> list[Entry]:
+        """Steps of sync author code, of which only what differs is done for each."""
+        env, limit = await self._live(), self._limits.step
+        entries: list[Entry] = await self._run(
+            f"{self._contract.name}.step",
+            None if limit is None else limit * len(actions),
+            lambda: [self._step_now(env, action, role) for action in actions],
+        )
+        usage = _share(self._runner.usage, len(actions))
+        for entry in entries:
+            if entry.result is not None:
+                entry.result.usage = usage
+        return entries
+
+    def _step_now(self, env: Any, action: Any, role: Role) -> Entry:
+        try:
+            episode, typed = self._before_step(action)
+            self._runner.go_on(self._limited(self._limits.step))
+            doing = f"{self._contract.name}.step"
+            with boundary(EnvError, doing):
+                value = env.step(typed)
+            return Entry(episode.after_step(as_result(value, doing)))
+        except (ActionError, EnvError) as exc:
+            return _failed(exc, role)
 
     async def _state(self, request: Request, role: Role) -> Any:
         env = await self._live()
@@ -253,11 +272,15 @@ class Session:
         return await self._run(f"{self._contract.name}.{name}", limit, call)
 
     async def _run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
-        if self._until is not None:
-            left = max(self._until - time.monotonic(), 0.0)
-            limit = left if limit is None else min(limit, left)
         with boundary(EnvError, doing):
-            return await self._runner.run(doing, limit, call)
+            return await self._runner.run(doing, self._limited(limit), call)
+
+    def _limited(self, limit: float | None) -> float | None:
+        """A limit of the project's, or what is left of the caller's own."""
+        if self._until is None:
+            return limit
+        left = max(self._until - time.monotonic(), 0.0)
+        return left if limit is None else min(limit, left)
 
     async def close(self) -> None:
         """Let the author's `close` run once; the session can be set up again after it."""
@@ -389,6 +412,16 @@ def _without_traceback(reply: Reply) -> Reply:
     if reply.failure is None:
         return reply
     return Reply(reply.id, failure=_untraced(reply.failure))
+
+
+def _failed(exc: RayfineError, role: Role) -> Entry:
+    failure = Failure.of(exc)
+    return Entry(failure=failure if role is Role.TRAINER else _untraced(failure))
+
+
+def _share(usage: Usage, count: int) -> Usage:
+    """Of steps that came in one message, each is told the same part."""
+    return Usage(usage.cpu / count, usage.wall / count, usage.queue, usage.peak)
 
 
 def _untraced(failure: Failure) -> Failure:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import ctypes
-import inspect
 import queue
 import resource
 import threading
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import Timeout
-from .session import Usage
+from ..wire import Usage
 
 # Meant for the loop, its tasks or the terminal: from author code each is just an error.
 _NOT_THE_AUTHORS = (StopIteration, GeneratorExit, asyncio.CancelledError, KeyboardInterrupt)
@@ -29,6 +28,7 @@ class ThreadRunner:
         self.given_up = False
         self.arrived = 0.0
         self.usage = Usage()
+        self.awaited = False
         self._cpu = 0.0
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -40,7 +40,8 @@ class ThreadRunner:
         try:
             async with clock:
                 result = await done
-                return await result if inspect.isawaitable(result) else result
+                self.awaited = hasattr(type(result), "__await__")
+                return await result if self.awaited else result
         except TimeoutError as exc:
             if not clock.expired():
                 raise
@@ -52,6 +53,9 @@ class ThreadRunner:
         finally:
             wall = time.monotonic() - started
             self.usage = Usage(self._cpu, wall, started - self.arrived, _peak_memory())
+
+    def go_on(self, limit: float | None) -> None:
+        """A thread has one deadline for all of a call: it could not be stopped sooner."""
 
     def _start(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()

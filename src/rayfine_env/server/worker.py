@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import inspect
 import os
 import resource
 import select
@@ -25,12 +24,12 @@ from ..errors import (
     SessionLost,
     Unsupported,
 )
-from ..wire import FRAME, Reply, Request, decode_request, frame
+from ..wire import FRAME, Reply, Request, Usage, decode_request, frame
 from .forking import Twin, check_forkable, fork_twin, open_descriptors
 from .lifeline import Lifeline
 from .lines import receive
 from .roles import Role, call_key, check_role
-from .session import Session, Usage
+from .session import Session
 from .slots import Slot, Slots
 
 _SEND_SECONDS = 30
@@ -311,8 +310,7 @@ class Worker:
             session = self._sessions.pop(original)
             session.rename(twin.id)
             self._sessions = {twin.id: session}
-            self._runner.slot = self._slots.slot(twin.slot)
-            self._runner.is_copy = False
+            self._runner.begin_as_fork(self._slots.slot(twin.slot))
             for _, fd in self._knocked:
                 if fd >= 0:
                     os.close(fd)
@@ -342,13 +340,19 @@ class DirectRunner:
         self.call: tuple[int | str, Role] = (0, Role.TRAINER)
         self.arrived = 0.0
         self.usage = Usage()
+        self.awaited = False
         self.is_copy = False
         """Set in a fork that is not ours: the author's, which must never answer for this one."""
+        self._cpu = time.process_time()
         self._loop: asyncio.AbstractEventLoop | None = None
         os.register_at_fork(after_in_child=self._mark_copy)
 
     def _mark_copy(self) -> None:
         self.is_copy = True
+
+    def begin_as_fork(self, slot: Slot) -> None:
+        """This process is a fork that we made: one of its own, which has used nothing yet."""
+        self.slot, self.is_copy, self._cpu = slot, False, 0.0
 
     @property
     def has_loop(self) -> bool:
@@ -356,21 +360,32 @@ class DirectRunner:
 
     async def run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
         slot = self.slot
-        started, cpu = time.monotonic(), time.process_time()
+        started = time.monotonic()
         slot.begin(*self.call, started, limit)
         try:
             result = call()
-            return self._on_loop(result) if inspect.isawaitable(result) else result
+            self.awaited = hasattr(type(result), "__await__")
+            return self._on_loop(result) if self.awaited else result
         except _NOT_THE_AUTHORS as exc:
             raise RuntimeError(f"{type(exc).__name__}: {exc}") from exc
         finally:
             if self.is_copy:
                 _leave()
             slot.end()
-            wall, cpu = time.monotonic() - started, time.process_time() - cpu
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            self.usage = Usage(cpu, wall, started - self.arrived, peak)
-            slot.account(cpu, wall)
+            self._account(started)
+
+    def _account(self, started: float) -> None:
+        """Of one question to the kernel; what was used since the last call counts for this one."""
+        now, used = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
+        before, self._cpu = self._cpu, used.ru_utime + used.ru_stime
+        cpu, wall = self._cpu - before, now - started
+        self.usage = Usage(cpu, wall, started - self.arrived, used.ru_maxrss * 1024)
+        self.slot.account(cpu, wall)
+
+    def go_on(self, limit: float | None) -> None:
+        if self.is_copy:
+            _leave()
+        self.slot.begin(*self.call, time.monotonic(), limit)
 
     def _on_loop(self, work: Awaitable[Any]) -> Any:
         """Author code that is async gets a loop, which from then on also does the waiting."""
