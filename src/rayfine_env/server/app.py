@@ -16,6 +16,8 @@ from ..errors import AuthError, NotFound, ProtocolError, RayfineError
 from ..wire import Request, error_json
 from .guard import Guard
 from .http import HTTPFace, error_response, json_response
+from .mcp_http import MCPFace
+from .openenv import OpenEnvFace
 from .roles import check_role
 from .sessions import Handler
 from .websocket import WebSocketFace
@@ -62,6 +64,8 @@ def build_app(sessions: Handler, guard: Guard, *, require_session: bool = False)
             Route("/metrics", figures),
             WebSocketRoute("/stream", WebSocketFace(sessions).__call__),
             *HTTPFace(sessions, require_session=require_session).routes(),
+            *MCPFace(sessions).routes(),
+            *OpenEnvFace(sessions).routes(),
         ],
         middleware=[Middleware(GuardMiddleware, guard=guard)],
         exception_handlers={RayfineError: error_response, HTTPException: _http_error},

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from ..errors import JSON, ActionError, CapacityError, ProtocolError, RayfineError
 from ..wire import Request, decode_json, encode_json, error_json
+from .openapi import openapi
 from .roles import check_role
 from .sessions import Handler
 
@@ -41,6 +42,7 @@ class HTTPFace:
             Route("/schema", self._endpoint(self._describe), methods=["GET"]),
             Route("/methods", self._endpoint(self._describe, _as_methods), methods=["GET"]),
             Route("/metadata", self._endpoint(self._describe, _as_metadata), methods=["GET"]),
+            Route("/openapi.json", self._endpoint(self._describe, openapi), methods=["GET"]),
         ]
 
     def _endpoint(
@@ -49,7 +51,7 @@ class HTTPFace:
         shape: Callable[[Any], Any] = lambda v: v,
     ) -> Endpoint:
         async def endpoint(http: HTTPRequest) -> Response:
-            request = parse(await _body(http), http)
+            request = parse(await json_body(http), http)
             request.session = self._session_of(http, request)
             request.id = request.id or http.headers.get("x-request-id", "")
             reply = await self._sessions.handle(request, http.state.role)
@@ -130,12 +132,16 @@ async def error_response(http: HTTPRequest, exc: Exception) -> Response:
     return Response(error_json(exc), exc.status, headers, "application/json")
 
 
-async def _body(http: HTTPRequest) -> JSON:
+async def raw_body(http: HTTPRequest) -> bytes:
     try:
-        raw = await http.body()
+        return await http.body()
     except ClientDisconnect:
         # Nobody is there to read this; it keeps a stranger's leaving out of the server's errors.
         raise ProtocolError("the request ended before its body did") from None
+
+
+async def json_body(http: HTTPRequest) -> JSON:
+    raw = await raw_body(http)
     value = decode_json(raw) if raw else {}
     if not isinstance(value, dict):
         raise ProtocolError("the body must be a JSON object")
@@ -178,4 +184,5 @@ def _as_methods(document: JSON) -> JSON:
 
 
 def _as_metadata(document: JSON) -> JSON:
-    return {key: document[key] for key in ("name", "description", "version")}
+    said = {key: document[key] for key in ("name", "description", "version")}
+    return {**said, "readme_content": None, "author": None, "documentation_url": None}

@@ -18,8 +18,8 @@ from ..errors import (
 )
 from ..wire import Reply, Request
 from .metrics import Metrics, Totals
-from .roles import STARTS, Role, call_key, check_role
-from .session import OPS, Session, called_back, new_session_id, public_name
+from .roles import STARTS, Role, call_key, check_role, shown_to
+from .session import OPS, Session, called_back, document_of, new_session_id, public_name
 from .stream import StreamProtocol
 from .threads import ThreadRunner
 
@@ -36,6 +36,7 @@ class Handler(Protocol):
     def start(self) -> None: ...
     async def handle(self, request: Request, role: Role) -> Reply: ...
     async def open(self) -> str: ...
+    def description(self, role: Role) -> JSON: ...
     def listing(self) -> list[JSON]: ...
     def attach(self, id: str) -> None: ...
     def detach(self, id: str) -> None: ...
@@ -180,6 +181,10 @@ class Sessions:
         seat = _Seat(self.loaded)
         self._seats[seat.session.id] = seat
         return seat.session.id
+
+    def description(self, role: Role) -> JSON:
+        """The contract as that role may see it."""
+        return shown_to(role, document_of(self.loaded))
 
     def listing(self) -> list[JSON]:
         """The open sessions, by the public half of their ids."""

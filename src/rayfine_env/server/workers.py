@@ -267,7 +267,7 @@ class Workers:
         try:
             check_role(role, request)
             if request.op == "describe":
-                return Reply.of(request.id, shown_to(role, self._document))
+                return Reply.of(request.id, self.description(role))
             seat = self._find(request.session or await self._default_id(request))
             if request.op == "cancel":
                 return Reply.of(request.id, self._cancel(seat, request, role))
@@ -304,6 +304,10 @@ class Workers:
             return True
         seat.member.skip(seat.id, role, id)
         return False
+
+    def description(self, role: Role) -> JSON:
+        """The contract as that role may see it."""
+        return shown_to(role, self._document)
 
     def listing(self) -> list[JSON]:
         """The open sessions, by the public half of their ids."""

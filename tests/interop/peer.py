@@ -1,0 +1,64 @@
+"""Other projects' packages, each in a virtual environment of its own, made once and kept."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+VENVS = ROOT / ".venv-interop"
+SCRIPTS = Path(__file__).parent / "peers"
+# Each brings what others need too: OpenEnv the first major version of the MCP SDK, FastMCP the
+# second.
+REQUIREMENTS = {
+    "openenv": "openenv==0.10.0",
+    "fastmcp": "fastmcp>=4,<5",
+    "affinetes": "affinetes==0.2.0",
+    "aenvironment": "aenvironment==0.1.7",
+}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A virtual environment with one package in it."""
+
+    home: Path
+
+    @property
+    def python(self) -> Path:
+        return self.home / "bin" / "python"
+
+    def tell(self, script: str, *arguments: str, **variables: str) -> Any:
+        """Run a script of `peers/` there; what it prints last is its report, as JSON."""
+        done = self.run([str(self.python), str(SCRIPTS / script), *arguments], **variables)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def run(self, command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, **variables}
+        return subprocess.run(command, env=env, capture_output=True, text=True)
+
+
+def peer(name: str) -> Peer:
+    """That package, installed now unless it is there already."""
+    found, wanted = Peer(VENVS / name), REQUIREMENTS[name]
+    VENVS.mkdir(exist_ok=True)
+    # Several test processes may want it at once.
+    with open(VENVS / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = found.home / "installed.txt"
+        if not stamp.exists() or stamp.read_text() != wanted:
+            _install(found, wanted)
+            stamp.write_text(wanted)
+    return found
+
+
+def _install(found: Peer, wanted: str) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(found.home)], check=True)
+    pip = [str(found.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, wanted], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
