@@ -11,6 +11,9 @@ if TYPE_CHECKING:
         State,
         StepResult,
         function,
+        prompt,
+        report,
+        resource,
         reward,
         tool,
     )
@@ -58,6 +61,9 @@ _HOMES = {
     "get_environment": "launch",
     "list_active_environments": "launch",
     "load_env": "launch",
+    "prompt": "authoring",
+    "report": "authoring",
+    "resource": "authoring",
     "reward": "authoring",
     "tool": "authoring",
 }
@@ -84,6 +90,9 @@ __all__ = [
     "get_environment",
     "list_active_environments",
     "load_env",
+    "prompt",
+    "report",
+    "resource",
     "reward",
     "tool",
 ]

@@ -3,7 +3,18 @@
 import time
 from typing import Any
 
-from rayfine_env import Action, Environment, Observation, State, function, reward, tool
+from rayfine_env import (
+    Action,
+    Environment,
+    Observation,
+    State,
+    function,
+    prompt,
+    report,
+    resource,
+    reward,
+    tool,
+)
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(8)
 
@@ -72,6 +83,31 @@ class Arena(Environment[Move, Seen, State]):
         """Take one's time."""
         time.sleep(seconds)
         return "waited"
+
+    @tool
+    def climb(self, steps: int) -> str:
+        """Report from every step."""
+        for step in range(1, steps + 1):
+            report(f"step {step}", progress=step, total=steps, data={"height": step})
+        return "up"
+
+    @resource("arena://rules", mime_type="text/markdown")
+    def rules(self) -> str:
+        """How it is played."""
+        return "# Count to ten"
+
+    @resource("arena://picture")
+    def picture(self) -> bytes:
+        return PICTURE
+
+    @prompt
+    def hint(self, style: str, count: int = 1) -> str:
+        """What to say to a model.
+
+        Args:
+            style: In which manner.
+        """
+        return f"Count, {style}, {count} at a time."
 
     @reward
     def score(self) -> float:

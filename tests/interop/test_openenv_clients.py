@@ -61,7 +61,7 @@ def test_a_mistake_is_told_apart_and_ends_nothing(report: Any) -> None:
 
 def test_tools_by_http_and_by_step_are_of_the_same_session(report: Any) -> None:
     tools = report["tools"]
-    assert tools["names"] == tools["listed"] == ["add", "total", "stumble", "look", "wait"]
+    assert tools["names"] == tools["listed"] == ["add", "total", "stumble", "look", "wait", "climb"]
     assert (tools["called"], tools["stepped"]) == (3, 6)
     assert "it stumbled" in tools["failed"]
     assert "no_such_tool" in tools["missing"]

@@ -1,7 +1,8 @@
 """What authors write, and how it is read."""
 
-from .environment import Environment, function, reward, tool
+from .environment import Environment, function, prompt, resource, reward, tool
 from .models import Action, Observation, State, StepResult
+from .reports import report
 
 __all__ = [
     "Action",
@@ -10,6 +11,9 @@ __all__ = [
     "State",
     "StepResult",
     "function",
+    "prompt",
+    "report",
+    "resource",
     "reward",
     "tool",
 ]

@@ -34,10 +34,14 @@ class Method:
     description: str
     attribute: str
     signature: Signature
+    uri: str = ""
+    media: str = ""
 
     @cached_property
     def document(self) -> JSON:
+        found = {"uri": self.uri, "mimeType": self.media} if self.uri else {}
         return {
+            **found,
             "name": self.name,
             "kind": self.kind,
             "description": self.description,
@@ -87,14 +91,19 @@ class Contract:
             raise LoadError(f"{self.name} has two methods named {name!r}; rename one of them")
         text = mark.description or summary(fn.__doc__)
         signature = signature_of(fn, attribute)
-        self.methods[name] = Method(name, mark.kind, text, attribute, signature)
+        if mark.uri and signature.required:
+            raise LoadError(f"{self.name}.{attribute} is a resource and takes no argument")
+        self.methods[name] = Method(
+            name, mark.kind, text, attribute, signature, mark.uri, mark.media
+        )
 
-    def method(self, name: str, kind: Kind | None = None) -> Method:
-        """The method of that name, or an error that names the near ones."""
+    def method(self, name: str, *kinds: Kind) -> Method:
+        """The method of that name and of one of these kinds, or an error with the near names."""
         method = self.methods.get(name)
-        if method is None or (kind is not None and method.kind != kind):
-            known = [m.name for m in self.methods.values() if kind is None or m.kind == kind]
-            raise NotFound(f"{self.name} has no {kind or 'method'} {name!r}{near(name, known)}")
+        if method is None or (kinds and method.kind not in kinds):
+            known = [m.name for m in self.methods.values() if not kinds or m.kind in kinds]
+            what = kinds[0] if kinds else "method"
+            raise NotFound(f"{self.name} has no {what} {name!r}{near(name, known)}")
         return method
 
     @cached_property

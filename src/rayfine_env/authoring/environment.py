@@ -8,7 +8,9 @@ from .models import ObsT
 ActT = TypeVar("ActT")
 StateT = TypeVar("StateT")
 F = TypeVar("F", bound=Callable[..., Any])
-Kind = Literal["method", "tool", "reward", "function"]
+Kind = Literal["method", "tool", "reward", "function", "resource", "prompt"]
+FOR_AGENTS: tuple[Kind, ...] = ("tool", "resource", "prompt")
+"""What an agent may see and use."""
 _MARK = "__rayfine__"
 
 
@@ -29,10 +31,14 @@ class Environment(Generic[ActT, ObsT, StateT]):
 class Mark:
     """What a decorator noted on a function."""
 
-    def __init__(self, kind: Kind, name: str | None, description: str | None) -> None:
+    def __init__(
+        self, kind: Kind, name: str | None, description: str | None, uri: str = "", media: str = ""
+    ) -> None:
         self.kind = kind
         self.name = name
         self.description = description
+        self.uri = uri
+        self.media = media
 
 
 def mark_of(fn: Any) -> Mark | None:
@@ -67,5 +73,19 @@ tool = _Decorator("tool")
 """What an agent may call: `@tool` or `@tool(name=…, description=…)`, on a method or function."""
 reward = _Decorator("reward")
 """What scores an episode; agents can neither call nor see it."""
+prompt = _Decorator("prompt")
+"""A text that an MCP client offers to its user: a function of text arguments that returns it."""
 function = _Decorator("function")
 """A named function for the trainer's side; agents cannot call it."""
+
+
+def resource(
+    uri: str, *, name: str | None = None, description: str | None = None, mime_type: str = ""
+) -> Callable[[F], F]:
+    """What an MCP client may read under `uri`: a method without arguments, for text or bytes."""
+
+    def mark(target: F) -> F:
+        setattr(target, _MARK, Mark("resource", name, description, uri, mime_type))
+        return target
+
+    return mark

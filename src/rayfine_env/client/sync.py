@@ -10,6 +10,7 @@ from ..authoring.models import ObsT, StepResult
 from ..errors import JSON, InfraError, RayfineError, SessionLost
 from ..wire import Reply, Request
 from .description import Description
+from .formats import Format, formatted, read_call
 from .protocol import Protocol
 from .transport import Transport
 
@@ -83,10 +84,11 @@ class SyncSession(Generic[ActT, ObsT, StateT]):
         return self._protocol.value(self._ask(request))
 
     def call_tool(
-        self, name: str, arguments: JSON | None = None, *, timeout: float | None = None
+        self, name: Any, arguments: JSON | str | None = None, *, timeout: float | None = None
     ) -> Any:
-        """Call a tool, as an agent would."""
-        request = self._protocol.request("tool", name, (), arguments, timeout)
+        """Call a tool, as an agent would: by name, or with the very call that a model API sent."""
+        tool, given = read_call(name, arguments, self._description.tools)
+        request = self._protocol.request("tool", tool, (), given, timeout)
         return self._protocol.value(self._ask(request))
 
     def fork(self, n: int = 1) -> list["SyncSession[ActT, ObsT, StateT]"]:
@@ -112,9 +114,9 @@ class SyncSession(Generic[ActT, ObsT, StateT]):
         """The names of everything that can be called."""
         return self._description.method_names
 
-    def list_tools(self) -> list[JSON]:
-        """Every tool with its description and input schema."""
-        return self._description.tools
+    def list_tools(self, format: Format = "mcp") -> list[JSON]:
+        """Every tool with its description and input schema, as that API takes them."""
+        return formatted(self._description.tools, format)
 
     def is_ready(self) -> bool:
         """Whether the session answers now."""

@@ -55,6 +55,15 @@ def _block(value: Any) -> JSON:
     return {"type": "resource", "resource": resource}
 
 
+def resource_of(uri: str, media: str, value: Any) -> JSON:
+    """What is read under a URI."""
+    if isinstance(value, _BYTES):
+        kind = media or kind_of(bytes(value[:16]))
+        return {"uri": uri, "mimeType": kind, "blob": base64.b64encode(value).decode()}
+    plain = "text/plain" if isinstance(value, str) else "application/json"
+    return {"uri": uri, "mimeType": media or plain, "text": _block(value)["text"]}
+
+
 def output_schema(schema: JSON | None) -> JSON | None:
     """A tool's output as MCP wants it: an object, else inside of one; None for binary data."""
     if schema is None or '"binary"' in str(schema).replace("'", '"'):

@@ -10,13 +10,17 @@ from starlette.routing import Route
 
 from ..errors import JSON, ActionError, CapacityError, ProtocolError, RayfineError
 from ..wire import Request, decode_json, encode_json, error_json
+from .calls import Caller
+from .events import Event, event_response, wants_events
 from .openapi import openapi
-from .roles import check_role
+from .reports import Heard
+from .roles import Role, check_role
 from .sessions import Handler
 
 SESSION_HEADER = "x-session-id"
 SESSION_COOKIE = "rayfine_session"
 _LONGEST_CALL = 1e9
+_LONG = ("reset", "step", "call", "tool")
 Endpoint = Callable[[HTTPRequest], Awaitable[Response]]
 
 
@@ -54,10 +58,24 @@ class HTTPFace:
             request = parse(await json_body(http), http)
             request.session = self._session_of(http, request)
             request.id = request.id or http.headers.get("x-request-id", "")
+            if request.op in _LONG and wants_events(http.headers.get("accept", "")):
+                return self._stream(request, http.state.role, shape)
             reply = await self._sessions.handle(request, http.state.role)
             return json_response(shape(reply.unwrap()))
 
         return endpoint
+
+    def _stream(self, request: Request, role: Role, shape: Callable[[Any], Any]) -> Response:
+        """What the call reports while it runs, then its result or what went wrong."""
+        caller = Caller(self._sessions, role, request.session)
+
+        async def call(heard: Heard) -> Event:
+            try:
+                return "result", {"data": shape((await caller.send(request, heard)).unwrap())}
+            except RayfineError as exc:
+                return "error", decode_json(error_json(exc))
+
+        return event_response(call, lambda report: ("report", report))
 
     def _session_of(self, http: HTTPRequest, request: Request) -> str:
         id = http.headers.get(SESSION_HEADER) or http.cookies.get(SESSION_COOKIE, "")

@@ -1,9 +1,11 @@
 """The Model Context Protocol, without its transports: a JSON-RPC message in, an answer out."""
 
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..authoring.contract import near
 from ..errors import (
     JSON,
     ActionError,
@@ -14,7 +16,8 @@ from ..errors import (
     RayfineError,
 )
 from .calls import Caller
-from .content import blocks, output_schema, structured
+from .content import blocks, output_schema, resource_of, structured
+from .reports import Heard
 from .roles import Role
 
 MODERN = "2026-07-28"
@@ -44,6 +47,7 @@ class Call:
     params: JSON
     caller: Caller
     id: int | str
+    heard: Heard | None = None
 
     @property
     def document(self) -> JSON:
@@ -62,17 +66,22 @@ class MCP:
             "ping": self._ping,
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
         }
 
-    async def answer(self, message: Any, caller: Caller) -> JSON | None:
-        """The answer to one message, or None to what wants none."""
+    async def answer(self, message: Any, caller: Caller, heard: Heard | None = None) -> JSON | None:
+        """The answer to one message, or None to what wants none; `heard` is told of reports."""
         id = message.get("id") if isinstance(message, dict) else None
         try:
             method, params = read(message)
             if "id" not in message:
                 await _notice(method, params, caller)
                 return None
-            result = await self._perform(method, Call(params, caller, message["id"]))
+            result = await self._perform(method, Call(params, caller, message["id"], heard))
         except (RPCError, RayfineError) as exc:
             return {"jsonrpc": "2.0", "id": id, "error": error_of(exc)}
         return {"jsonrpc": "2.0", "id": id, "result": result}
@@ -95,7 +104,7 @@ class MCP:
         wanted = call.params.get("protocolVersion")
         return {
             "protocolVersion": wanted if wanted in HANDSHAKE else HANDSHAKE[0],
-            "capabilities": _CAPABILITIES,
+            "capabilities": _capabilities(call),
             "serverInfo": _server_info(call),
             "instructions": call.document["description"],
         }
@@ -103,7 +112,7 @@ class MCP:
     async def _discover(self, call: Call) -> JSON:
         return {
             "supportedVersions": [MODERN, *HANDSHAKE],
-            "capabilities": _CAPABILITIES,
+            "capabilities": _capabilities(call),
             "instructions": call.document["description"],
             **_uncached,
         }
@@ -112,7 +121,7 @@ class MCP:
         return {}
 
     async def _list_tools(self, call: Call) -> JSON:
-        tools = [self._tool(method) for method in call.document["methods"] if _is_tool(method)]
+        tools = [self._tool(method) for method in _of_kind(call, "tool")]
         return {"tools": [*tools, *self._gym_tools(call)], **_uncached}
 
     def _tool(self, method: JSON) -> JSON:
@@ -143,7 +152,10 @@ class MCP:
 
     async def _call_tool(self, call: Call) -> JSON:
         name, arguments = named(call.params)
-        found = [m for m in call.document["methods"] if m["name"] == name and _is_tool(m)]
+        found = [method for method in _of_kind(call, "tool") if method["name"] == name]
+        if not found and not (self._gym and name in _GYM):
+            known = [method["name"] for method in _of_kind(call, "tool")]
+            raise NotFound(f"there is no tool {name!r}{near(name, known)}")
         try:
             value = await self._call(name, arguments, call)
         except _MISTAKES as exc:
@@ -156,15 +168,36 @@ class MCP:
         return result
 
     async def _call(self, name: str, arguments: JSON, call: Call) -> Any:
-        ask = call.caller.ask
+        ask = functools.partial(call.caller.ask, key=call.id, heard=call.heard)
         if not (self._gym and name in _GYM):
-            return await ask("tool", name, arguments, key=call.id)
+            return await ask("tool", name, arguments)
         if name == "step":
-            return await ask("step", args=(arguments.get("action"),), key=call.id)
-        return await ask(name, kwargs=arguments, key=call.id)
+            return await ask("step", args=(arguments.get("action"),))
+        return await ask(name, kwargs=arguments)
 
+    async def _list_resources(self, call: Call) -> JSON:
+        keys = ("uri", "name", "description", "mimeType")
+        found = [{key: m[key] for key in keys if m[key]} for m in _of_kind(call, "resource")]
+        return {"resources": found, **_uncached}
 
-_CAPABILITIES: JSON = {"tools": {"listChanged": False}}
+    async def _list_templates(self, call: Call) -> JSON:
+        return {"resourceTemplates": [], **_uncached}
+
+    async def _read_resource(self, call: Call) -> JSON:
+        method = _pick(_of_kind(call, "resource"), "uri", call)
+        value = await call.caller.ask("tool", method["name"], key=call.id)
+        return {"contents": [resource_of(method["uri"], method["mimeType"], value)], **_uncached}
+
+    async def _list_prompts(self, call: Call) -> JSON:
+        return {"prompts": [_prompt(method) for method in _of_kind(call, "prompt")], **_uncached}
+
+    async def _get_prompt(self, call: Call) -> JSON:
+        method = _pick(_of_kind(call, "prompt"), "name", call)
+        _, arguments = named(call.params)
+        value = await call.caller.ask("tool", method["name"], arguments, key=call.id)
+        texts = value if isinstance(value, list) else [value]
+        messages = [{"role": "user", "content": blocks(text)[0]} for text in texts]
+        return {"description": method["description"], "messages": messages}
 
 
 def read(message: Any) -> tuple[str, JSON]:
@@ -198,8 +231,39 @@ def _server_info(call: Call) -> JSON:
     return {"name": call.document["name"], "version": call.document["version"]}
 
 
-def _is_tool(method: JSON) -> bool:
-    return bool(method["kind"] == "tool")
+def _capabilities(call: Call) -> JSON:
+    kinds = {method["kind"] for method in call.document["methods"]}
+    named = {"resources": "resource", "prompts": "prompt"}
+    return {"tools": {}, **{name: {} for name, kind in named.items() if kind in kinds}}
+
+
+def _of_kind(call: Call, kind: str) -> list[JSON]:
+    return [method for method in call.document["methods"] if method["kind"] == kind]
+
+
+def _pick(methods: list[JSON], key: str, call: Call) -> JSON:
+    wanted = call.params.get(key)
+    for method in methods:
+        if method[key] == wanted:
+            return method
+    raise RPCError(PARAMS, f"there is no {wanted!r} here", {key: wanted})
+
+
+def _prompt(method: JSON) -> JSON:
+    schema = method["input"]
+    arguments = [
+        {
+            "name": name,
+            "description": about.get("description", ""),
+            "required": name in schema.get("required", ()),
+        }
+        for name, about in schema.get("properties", {}).items()
+    ]
+    return {
+        "name": method["name"],
+        "description": method["description"],
+        "arguments": arguments,
+    }
 
 
 def _gym_tool(name: str, description: str, properties: JSON) -> JSON:

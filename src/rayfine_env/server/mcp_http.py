@@ -1,7 +1,9 @@
 """MCP over streamable HTTP: `/mcp`, and `/sessions/{id}/mcp` for clients that keep no session."""
 
 import asyncio
+import itertools
 import weakref
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request as HTTPRequest
@@ -11,6 +13,7 @@ from starlette.routing import Route
 from ..errors import JSON, ProtocolError, SessionLost
 from ..wire import Request, decode_json
 from .calls import Caller
+from .events import Event, event_response, wants_events
 from .http import SESSION_COOKIE, SESSION_HEADER, json_response, raw_body
 from .mcp import (
     INVALID,
@@ -26,6 +29,7 @@ from .mcp import (
     error_of,
 )
 from .openenv_rpc import OpenEnvRPC, is_openenv
+from .reports import Heard
 from .roles import Role
 from .sessions import Handler
 
@@ -33,6 +37,7 @@ MCP_SESSION = "mcp-session-id"
 _CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 _PATHS = ("/mcp", "/sessions/{id}/mcp")
 _MOST_IN_BATCH = 64
+_PROGRESS = ("progressToken", "progress", "total", "message")
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _STATUS = {
     **dict.fromkeys((PARSE, INVALID, PARAMS, MISMATCH, UNSUPPORTED_VERSION), 400),
@@ -66,15 +71,49 @@ class MCPFace:
                 _check_headers(http, message)
         except (ProtocolError, RPCError) as exc:
             return _respond({"jsonrpc": "2.0", "id": None, "error": error_of(exc)}, modern)
-        answer = await self._answer(message, http)
+        caller = self._caller(http)
+        token = _progress_token(message)
+        if token is not None and wants_events(http.headers.get("accept", "")):
+            return self._stream(message, http, caller, token)
+        answering = self._answer(message, http, caller)
+        if modern:
+            id = message.get("id") if isinstance(message, dict) else None
+            answering = _while_connected(answering, http, lambda: caller.cancel(id))
+        answer = await answering
         if answer is None:
             return Response(status_code=202)
         response = _respond(answer, modern)
         await self._begin_session(http, message, response)
+        if not caller.session and self._sessions.default_session and caller.role is Role.TRAINER:
+            response.headers[SESSION_HEADER] = self._sessions.default_session
         return response
 
-    async def _answer(self, message: Any, http: HTTPRequest) -> Any:
-        caller = self._caller(http)
+    def _stream(
+        self, message: JSON, http: HTTPRequest, caller: Caller, token: int | str
+    ) -> Response:
+        """Progress while a call runs, then its answer, each as an event."""
+        numbers = itertools.count(1)
+
+        async def call(heard: Heard) -> Event:
+            return "message", await self._answer_one(message, http, caller, heard) or {}
+
+        def shape(report: JSON) -> Event:
+            progress = {"progressToken": token, "progress": next(numbers), **report}
+            params = {key: value for key, value in progress.items() if key in _PROGRESS}
+            return "message", {
+                "jsonrpc": "2.0",
+                "method": "notifications/progress",
+                "params": params,
+            }
+
+        async def left() -> None:
+            # In the newer revision, who closes the stream takes the call back.
+            if http.headers.get("mcp-protocol-version") == MODERN:
+                await caller.cancel(message["id"])
+
+        return event_response(call, shape, left)
+
+    async def _answer(self, message: Any, http: HTTPRequest, caller: Caller) -> Any:
         if not isinstance(message, list):
             return await self._answer_one(message, http, caller)
         if not 0 < len(message) <= _MOST_IN_BATCH:
@@ -83,11 +122,13 @@ class MCPFace:
         found = await asyncio.gather(*(self._answer_one(one, http, caller) for one in message))
         return [answer for answer in found if answer is not None] or None
 
-    async def _answer_one(self, message: Any, http: HTTPRequest, caller: Caller) -> JSON | None:
+    async def _answer_one(
+        self, message: Any, http: HTTPRequest, caller: Caller, heard: Heard | None = None
+    ) -> JSON | None:
         if is_openenv(message):
             return await self._openenv.answer(message, Caller(self._sessions, caller.role))
         gym = http.query_params.get("gym", "") in ("1", "true")
-        return await self._mcp[gym].answer(message, caller)
+        return await self._mcp[gym].answer(message, caller, heard)
 
     def _caller(self, http: HTTPRequest) -> Caller:
         session, role = _session_of(http), http.state.role
@@ -109,6 +150,29 @@ class MCPFace:
             raise ProtocolError("name the session to end by Mcp-Session-Id")
         (await self._sessions.handle(request, http.state.role)).unwrap()
         return Response(status_code=204)
+
+
+async def _while_connected(
+    answering: Awaitable[Any], http: HTTPRequest, cancel: Callable[[], Awaitable[None]]
+) -> Any:
+    """In the newer revision, who closes the connection takes the call back."""
+    answer = asyncio.ensure_future(answering)
+    leaving = asyncio.ensure_future(http.receive())
+    try:
+        await asyncio.wait((answer, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            await cancel()
+        return await answer
+    finally:
+        leaving.cancel()
+
+
+def _progress_token(message: Any) -> int | str | None:
+    """Where a caller wants to hear of progress."""
+    params = message.get("params") if isinstance(message, dict) else None
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    return token if isinstance(token, (int, str)) and "id" in message else None
 
 
 def _session_of(http: HTTPRequest) -> str:

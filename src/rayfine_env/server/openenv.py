@@ -132,12 +132,14 @@ class _Conversation:
         self._socket = socket
         self._answer = answer
         self._owner = owner
+        self._over = False
         self._received: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
 
     async def run(self) -> None:
         tasks = {asyncio.create_task(self._listen()), asyncio.create_task(self._talk())}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            self._over = True
             if self._owner is not None:
                 await self._owner.cancel_all()
         finally:
@@ -153,8 +155,10 @@ class _Conversation:
 
     async def _talk(self) -> None:
         try:
-            while (answer := await self._answer(await self._received.get())) is not None:
+            text = await self._received.get()
+            while not self._over and (answer := await self._answer(text)) is not None:
                 await self._socket.send_text(answer)
+                text = await self._received.get()
             await self._socket.close(_NORMAL)
         except (WebSocketDisconnect, RuntimeError):
             # The client left before its answer; there is nobody to tell.

@@ -7,6 +7,7 @@ from ..wire import Request
 from .calls import Caller
 from .content import blocks, structured
 from .mcp import INTERNAL, MCP, PARAMS, Call, RPCError, error_of, named
+from .reports import Heard
 from .roles import check_role
 
 _CREATE, _CLOSE = "openenv/session/create", "openenv/session/close"
@@ -33,12 +34,12 @@ class OpenEnvRPC(MCP):
             _CLOSE: self._close,
         }
 
-    async def answer(self, message: Any, caller: Caller) -> JSON | None:
+    async def answer(self, message: Any, caller: Caller, heard: Heard | None = None) -> JSON | None:
         params = message.get("params") if isinstance(message, dict) else None
         wanted = params.get("session_id") if isinstance(params, dict) else None
         if not caller.session and isinstance(wanted, str):
             caller.session = wanted
-        return await super().answer(message, caller)
+        return await super().answer(message, caller, heard)
 
     async def _perform(self, method: str, call: Call) -> JSON:
         try:

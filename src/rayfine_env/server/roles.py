@@ -2,6 +2,7 @@
 
 import enum
 
+from ..authoring.environment import FOR_AGENTS
 from ..errors import JSON, AuthError
 from ..wire import Request
 
@@ -42,5 +43,5 @@ def shown_to(role: Role, document: JSON) -> JSON:
     """The contract as a role may see it: an agent learns of its tools, not of what scores it."""
     if role is not Role.AGENT:
         return document
-    tools = [method for method in document["methods"] if method["kind"] == "tool"]
-    return {**document, "methods": tools, "reset": None, "state": None}
+    shown = [method for method in document["methods"] if method["kind"] in FOR_AGENTS]
+    return {**document, "methods": shown, "reset": None, "state": None}

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ..authoring.contract import Method
+from ..authoring.environment import FOR_AGENTS
 from ..authoring.load import Loaded, load_again
+from ..authoring.reports import reporting
 from ..errors import (
     JSON,
     ActionError,
@@ -31,6 +33,10 @@ _KEPT_BYTES = 16 * 1024 * 1024
 _STANDARD_RESET = ("seed", "episode_id")
 
 
+Tell = Callable[[str, int | str, JSON], None]
+"""Takes a session's id, one of its calls, and what that reports."""
+
+
 class Runner(Protocol):
     """Runs author code, sync or async, within a deadline."""
 
@@ -47,8 +53,10 @@ class Runner(Protocol):
 class Session:
     """Performs requests on one environment, one at a time; its owner keeps them in order."""
 
-    def __init__(self, id: str, loaded: Loaded, runner: Runner) -> None:
+    def __init__(self, id: str, loaded: Loaded, runner: Runner, tell: Tell) -> None:
         self.id = id
+        self._tell = tell
+        self._call_key: int | str = 0
         self._first = loaded
         self._loaded = loaded
         self._contract = loaded.contract
@@ -72,6 +80,7 @@ class Session:
             key = call_key(role, request.id)
             reply = self._replies.find(key)
             if reply is None:
+                self._call_key = key
                 reply = await self._perform_once(request, role)
                 self._replies.keep(key, reply)
         except RayfineError as exc:
@@ -206,7 +215,7 @@ class Session:
         return await self._call_method(request, self._contract.method(request.name))
 
     async def _tool(self, request: Request, role: Role) -> Any:
-        return await self._call_method(request, self._contract.method(request.name, "tool"))
+        return await self._call_method(request, self._contract.method(request.name, *FOR_AGENTS))
 
     async def _call_method(self, request: Request, method: Method) -> Any:
         args, kwargs = method.signature.bind(request.args, request.kwargs)
@@ -272,7 +281,7 @@ class Session:
         return await self._run(f"{self._contract.name}.{name}", limit, call)
 
     async def _run(self, doing: str, limit: float | None, call: Callable[[], Any]) -> Any:
-        with boundary(EnvError, doing):
+        with reporting(self._report), boundary(EnvError, doing):
             return await self._runner.run(doing, self._limited(limit), call)
 
     def _limited(self, limit: float | None) -> float | None:
@@ -281,6 +290,9 @@ class Session:
             return limit
         left = max(self._until - time.monotonic(), 0.0)
         return left if limit is None else min(limit, left)
+
+    def _report(self, report: JSON) -> None:
+        self._tell(self.id, self._call_key, report)
 
     async def close(self) -> None:
         """Let the author's `close` run once; the session can be set up again after it."""

@@ -18,8 +18,9 @@ from ..errors import (
 )
 from ..wire import Reply, Request
 from .metrics import Metrics, Totals
+from .reports import Reports, pack, unpack
 from .roles import STARTS, Role, call_key, check_role, shown_to
-from .session import OPS, Session, called_back, document_of, new_session_id, public_name
+from .session import OPS, Session, Tell, called_back, document_of, new_session_id, public_name
 from .stream import StreamProtocol
 from .threads import ThreadRunner
 
@@ -31,7 +32,11 @@ class Handler(Protocol):
 
     project: Project
     metrics: Metrics
+    reports: Reports
     capacity: int
+
+    @property
+    def default_session(self) -> str: ...
 
     def start(self) -> None: ...
     async def handle(self, request: Request, role: Role) -> Reply: ...
@@ -49,9 +54,9 @@ class Handler(Protocol):
 class _Seat:
     """A session with its place in line."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, tell: Tell) -> None:
         self.runner = ThreadRunner()
-        self.session = Session(new_session_id(), loaded, self.runner)
+        self.session = Session(new_session_id(), loaded, self.runner, tell)
         self.turn = asyncio.Lock()
         self.running: dict[int | str, asyncio.Task[Reply]] = {}
         self.taken_back: set[int | str] = set()
@@ -71,6 +76,7 @@ class Sessions:
         self.loaded = loaded
         self.project = loaded.project
         self.metrics = Metrics(self)
+        self.reports = Reports()
         self.capacity = capacity or loaded.project.capacity or 1000
         self._seats: dict[str, _Seat] = {}
         self._default: str | None = None
@@ -80,6 +86,11 @@ class Sessions:
     @property
     def open_sessions(self) -> int:
         return len(self._seats)
+
+    @property
+    def default_session(self) -> str:
+        """The session of callers that name none, once there is one."""
+        return self._default or ""
 
     def totals(self) -> Totals:
         return self._totals
@@ -178,9 +189,19 @@ class Sessions:
                 "a session with variables of its own has this process to itself; close it, or use "
                 'isolation="session"'
             )
-        seat = _Seat(self.loaded)
+        seat = _Seat(self.loaded, self._teller())
         self._seats[seat.session.id] = seat
         return seat.session.id
+
+    def _teller(self) -> Tell:
+        """What takes reports from a session's thread to the loop where they are awaited."""
+        loop = asyncio.get_running_loop()
+
+        def tell(id: str, call: int | str, report: JSON) -> None:
+            _, plain = unpack(pack(call, report))
+            loop.call_soon_threadsafe(self.reports.tell, (id, call), plain)
+
+        return tell
 
     def description(self, role: Role) -> JSON:
         """The contract as that role may see it."""

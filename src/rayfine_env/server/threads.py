@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import ctypes
 import queue
 import resource
@@ -59,12 +60,13 @@ class ThreadRunner:
 
     def _start(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
         done: asyncio.Future[Any] = loop.create_future()
 
         def work() -> None:
             cpu = time.thread_time()
             try:
-                outcome = call()
+                outcome = context.run(call)
             except BaseException as exc:  # noqa: BLE001 - carried to the waiting side as it is
                 self._tell(loop, done, None, exc)
             else:

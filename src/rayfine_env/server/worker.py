@@ -16,6 +16,7 @@ import msgspec
 
 from ..authoring.load import Loaded
 from ..errors import (
+    JSON,
     ActionError,
     Cancelled,
     EnvError,
@@ -28,6 +29,7 @@ from ..wire import FRAME, Reply, Request, Usage, decode_request, frame
 from .forking import Twin, check_forkable, fork_twin, open_descriptors
 from .lifeline import Lifeline
 from .lines import receive
+from .reports import pack
 from .roles import Role, call_key, check_role
 from .session import Session
 from .slots import Slot, Slots
@@ -52,12 +54,13 @@ class Knock(msgspec.Struct, omit_defaults=True):
 
 
 class Word(msgspec.Struct, omit_defaults=True):
-    """What a worker says: a stream is `gone`, a session is `closed`, n `fork`s are wanted, and
-    `here` is a fork's first word, with its pidfd."""
+    """What a worker says: a stream is `gone`, a session is `closed`, n `fork`s are wanted, a call
+    `report`s in `data`, and `here` is a fork's first word, with its pidfd."""
 
     kind: str
     id: str = ""
     number: int = 0
+    data: bytes = b""
 
 
 _knocks = msgspec.msgpack.Decoder(Knock)
@@ -156,7 +159,7 @@ class Worker:
     def _hear(self, heard: tuple[Knock, int]) -> None:
         knock, fd = heard
         if knock.kind == "begin":
-            self._sessions[knock.id] = Session(knock.id, self._loaded, self._runner)
+            self._sessions[knock.id] = Session(knock.id, self._loaded, self._runner, self._tell)
         elif knock.kind == "stream":
             self._add_stream(socket.socket(fileno=fd), knock)
         elif knock.kind == "end":
@@ -254,6 +257,9 @@ class Worker:
             self._inlets.unregister(stream.sock)
             stream.sock.close()
             self._say(Word("gone", stream.session, stream.number))
+
+    def _tell(self, id: str, call: int | str, report: JSON) -> None:
+        self._say(Word("report", id, data=pack(call, report)))
 
     def _say(self, word: Word) -> None:
         # The front is gone when its end is closed; the loop ends on the next look at the door.

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import contextlib
 import logging
 import os
 import signal
@@ -18,6 +19,7 @@ from ..errors import (
     Cancelled,
     CapacityError,
     InfraError,
+    ProtocolError,
     RayfineError,
     ResourceLimit,
     SessionLost,
@@ -29,6 +31,7 @@ from .limits import instance_cgroup
 from .lines import receive
 from .member import Member, Seat
 from .metrics import Metrics, Totals
+from .reports import Reports, unpack
 from .roles import STARTS, Role, check_role, shown_to
 from .sandbox import Sandbox
 from .session import OPS, called_back, new_session_id, public_name
@@ -64,6 +67,7 @@ class Workers:
     ) -> None:
         self.project = project
         self.metrics = Metrics(self)
+        self.reports = Reports()
         self._document: JSON = {}
         self._packed = packed if capacity > 1 else 0
         # Twice the room: a slot is taken again only when its last worker was buried.
@@ -98,6 +102,11 @@ class Workers:
     @property
     def open_sessions(self) -> int:
         return len(self._seats)
+
+    @property
+    def default_session(self) -> str:
+        """The session of callers that name none, once there is one."""
+        return self._default or ""
 
     def totals(self) -> Totals:
         """What all workers have used, the ended ones included."""
@@ -160,16 +169,26 @@ class Workers:
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         return killed and not member.dying and self._oom_kills > before
 
-    def _hear_member(self, member: Member) -> None:
+    def _hear_all(self, member: Member) -> None:
+        """What a call reported last came by another way than its reply, and before it."""
+        with contextlib.suppress(OSError):
+            while self._hear_member(member):
+                continue
+
+    def _hear_member(self, member: Member) -> bool:
+        """Read one word and do as it says; False where there will be none any more."""
         # Only a fork that was promised a place has anything to hand over.
         data, fd = receive(member.door, descriptors=0 if member.forked.done() else 1)
         if not data:
             asyncio.get_running_loop().remove_reader(member.door)
-            return
+            return False
         try:
-            word = _words.decode(data)
-        except msgspec.MsgspecError:
-            return self._stop(member, InfraError("the session's process speaks nonsense"))
+            self._heed(member, _words.decode(data), fd)
+        except (msgspec.MsgspecError, ProtocolError):
+            self._stop(member, InfraError("the session's process speaks nonsense"))
+        return not member.dying
+
+    def _heed(self, member: Member, word: Word, fd: int) -> None:
         seat = member.seats.get(word.id)
         if word.kind == "here" and fd >= 0:
             self._adopt(member, word, fd)
@@ -182,6 +201,9 @@ class Workers:
                 self.detach(seat.id)
         elif word.kind == "closed":
             self._dismiss(seat, "it was closed")
+        elif word.kind == "report":
+            call, report = unpack(word.data)
+            self.reports.tell((word.id, call), report)
         elif word.kind == "fork":
             self._make_room_for_twins(seat, word.number)
 
@@ -284,7 +306,10 @@ class Workers:
         seat.asking += 1
         try:
             # Shielded: who asked may leave, the session's line must stay in order.
-            return await asyncio.shield(inlet.ask(request))
+            reply = await asyncio.shield(inlet.ask(request))
+            if self.reports.awaited:
+                self._hear_all(seat.member)
+            return reply
         finally:
             seat.asking -= 1
             self._begin_idling(seat)
