@@ -6,10 +6,10 @@ EPISODES ?= 200
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint soak bench bubblewrap clean
+.PHONY: help setup demo test lint soak bench bubblewrap docker-engine clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/dev.stamp ## install the project and its tools into .venv
 
@@ -33,6 +33,9 @@ bench: $(VENV)/core.stamp ## measure what a session costs, in one interleaved ru
 
 bubblewrap: ## as root on Debian, install what the sandbox needs
 	@command -v bwrap >/dev/null || { apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; }
+
+docker-engine: ## as root on Debian, install and start a Docker engine where none runs
+	@scripts/docker-engine.sh
 
 clean: ## remove everything that was made here
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .client.sync import SyncSession
     from .errors import RayfineError
     from .http_env_client import HTTPEnvClient
+    from .images.build import build_image_from_env
     from .launch import (
         AsyncEnvironmentWrapper,
         EnvClient,
@@ -55,6 +56,7 @@ _HOMES = {
     "aattach": "launch",
     "aload_env": "launch",
     "attach": "launch",
+    "build_image_from_env": "images.build",
     "cleanup_all_environments": "launch",
     "create_fastapi_app": "server.fastapi",
     "function": "authoring",
@@ -84,6 +86,7 @@ __all__ = [
     "aattach",
     "aload_env",
     "attach",
+    "build_image_from_env",
     "cleanup_all_environments",
     "create_fastapi_app",
     "function",

@@ -22,6 +22,7 @@ from .client.session import Session
 from .client.sync import SyncSession
 from .client.transport import AsyncSocket, AsyncTransport, Socket
 from .errors import JSON, ConfigError, InfraError, NotFound, SessionLost, Timeout
+from .images.names import is_image
 from .providers.base import Instance, Provider, Spec, provider
 from .wire import Reply, Request
 
@@ -83,7 +84,7 @@ def _provider_name(target: Target, mode: str) -> str:
             raise ConfigError(f"{text} is a running server: leave out mode={mode!r}")
         return "url"
     if mode == "local":
-        return "process"
+        return "docker" if is_image(text) else "process"
     return mode
 
 

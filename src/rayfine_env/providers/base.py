@@ -62,6 +62,7 @@ class SocketProvider:
 
 
 PROVIDERS = {
+    "docker": "rayfine_env.providers.docker:DockerProvider",
     "inprocess": "rayfine_env.providers.inprocess:InProcessProvider",
     "process": "rayfine_env.providers.process:ProcessProvider",
     "url": "rayfine_env.providers.url:URLProvider",

@@ -1,6 +1,7 @@
 """`python -m rayfine_env.server PATH`: what a provider starts."""
 
 import argparse
+import functools
 import json
 import logging
 import os
@@ -11,16 +12,20 @@ from pathlib import Path
 
 from ..errors import RayfineError
 from ..wire import encode_json, error_json
+from .line import Line
 from .roles import Role
 from .serve import ServeOptions, serve
 
 
 def main() -> int:
     args = _arguments()
-    # Variables come by standard input: argv and the environment of a process can be read by others.
-    variables = json.load(sys.stdin) if args.variables_on_stdin else {}
+    line = _line(args.line) if args.line else None
+    # Variables come by standard input or a line: argv and the environment of a process can be read
+    # by others.
+    said = line.greeting() if line else {}
+    variables = json.load(sys.stdin) if args.variables_on_stdin else said.get("variables", {})
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    token = secrets.token_urlsafe(24) if args.make_token else None
+    token = secrets.token_urlsafe(24) if args.make_token else said.get("token")
     options = ServeOptions(
         target=args.target,
         host=args.host,
@@ -33,18 +38,23 @@ def main() -> int:
         isolation=args.isolation,
         capacity=args.capacity,
         variables=variables,
+        listener=line.listener if line else None,
     )
+    tell = line.tell if line else functools.partial(_tell, args.ready_fd)
+    if line and said.get("bound", True):
+        line.end_with_it()
     # uvicorn raises the signal again when it is done: it must not end us before the clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        serve(
-            options,
-            lambda address: _tell(args.ready_fd, encode_json({"address": address, "token": token})),
-        )
+        serve(options, lambda address: tell(encode_json({"address": address, "token": token})))
     except RayfineError as exc:
-        _tell(args.ready_fd, error_json(exc))
+        tell(error_json(exc))
         return 1
     return 0
+
+
+def _line(where: str) -> Line:
+    return Line.by_standard_streams() if where == "-" else Line.by_socket(Path(where))
 
 
 def _arguments() -> argparse.Namespace:
@@ -60,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--isolation")
     parser.add_argument("--capacity", type=int)
     parser.add_argument("--variables-on-stdin", action="store_true")
+    parser.add_argument("--line", help="a client's Unix socket, or - for the standard streams")
     parser.add_argument("--ready-fd", type=int, help="where one line of JSON tells the outcome")
     return parser.parse_args()
 

@@ -79,6 +79,10 @@ class _Announcing(uvicorn.Server):
 @contextlib.contextmanager
 def _listening(options: "ServeOptions") -> Iterator[tuple[socket.socket, str]]:
     """A bound socket and its address; a Unix socket's file goes when the server does."""
+    if options.listener is not None:
+        with contextlib.closing(socket.socket(fileno=options.listener)) as given:
+            yield given, f"unix:{options.uds}"
+        return
     if options.uds is None:
         listener = _bind_tcp(options.host, options.port)
         host, port = listener.getsockname()[:2]

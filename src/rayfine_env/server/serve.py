@@ -25,6 +25,8 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 0
     uds: Path | None = None
+    listener: int | None = None
+    """The descriptor of a Unix socket that listens already; `uds` is then only its name."""
     tokens: dict[str, Role] = field(default_factory=dict)
     no_auth: bool = False
     allowed_hosts: tuple[str, ...] = ()

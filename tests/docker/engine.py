@@ -1,0 +1,51 @@
+"""The real engine, as the tests use it: whether it is there, and what it holds."""
+
+import functools
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BASE = "rayfine/base:test"
+SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
+
+
+@functools.cache
+def engine_answers() -> bool:
+    try:
+        return subprocess.run(["docker", "version"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def docker(*arguments: str) -> str:
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def containers(*filters: str) -> list[str]:
+    """The ids of all containers that match, running or not."""
+    chosen = [part for one in filters for part in ("--filter", one)]
+    return docker("ps", "-aq", "--no-trunc", *chosen).split()
+
+
+def of_instance(id: str) -> list[str]:
+    return containers(f"label=rayfine.instance={id}")
+
+
+def inspect(container: str) -> Any:
+    return json.loads(docker("inspect", container))[0]
+
+
+def made_once(folder: Path, name: str, make: Callable[[], object]) -> None:
+    """Make something one time for all the processes of a test run."""
+    import fcntl
+
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = folder / f"{name}.done"
+        if not done.exists():
+            make()
+            done.touch()
