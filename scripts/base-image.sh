@@ -42,4 +42,4 @@ tar -C / --no-recursion -cf - -T list | tar -C root --skip-old-files -xf -
   root/usr/lib/python3.11 root/usr/local/lib || true
 tar --sort=name --mtime=@$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner -C root -cf root.tar .
 docker import -c 'ENV PATH=/usr/local/bin:/usr/bin:/bin SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt LANG=C.UTF-8' \
-  -c 'WORKDIR /app' -c 'CMD ["python3"]' root.tar "$tag" >/dev/null
+  -c "LABEL ${LABEL:-script=unknown}" -c 'WORKDIR /app' -c 'CMD ["python3"]' root.tar "$tag" >/dev/null

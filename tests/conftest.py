@@ -40,6 +40,9 @@ def _engine_answers() -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Without an engine its tests are left out, and the run says so."""
     marked = [item for item in items if item.get_closest_marker("docker")]
+    for item in marked:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))  # the first of them builds the images
     if marked and not _engine_answers():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=_NO_ENGINE))

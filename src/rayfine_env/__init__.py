@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         list_active_environments,
         load_env,
     )
+    from .providers.local_docker import ContainerProvider, LocalDockerProvider
     from .server.fastapi import create_fastapi_app
 
 __version__ = "0.1.0"
@@ -43,10 +44,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "Action": "authoring",
     "AsyncEnvironmentWrapper": "launch",
+    "ContainerProvider": "providers.local_docker",
     "EnvClient": "launch",
     "Environment": "authoring",
     "EnvironmentWrapper": "launch",
     "HTTPEnvClient": "http_env_client",
+    "LocalDockerProvider": "providers.local_docker",
     "Observation": "authoring",
     "RayfineError": "errors",
     "Session": "client.session",
@@ -73,10 +76,12 @@ _HOMES = {
 __all__ = [
     "Action",
     "AsyncEnvironmentWrapper",
+    "ContainerProvider",
     "EnvClient",
     "Environment",
     "EnvironmentWrapper",
     "HTTPEnvClient",
+    "LocalDockerProvider",
     "Observation",
     "RayfineError",
     "Session",

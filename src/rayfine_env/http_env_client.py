@@ -7,7 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 from urllib.parse import urlsplit
 
 from .authoring.environment import ActT
@@ -27,11 +27,14 @@ from .errors import (
 )
 from .wire import decode_json, encode_json
 
+if TYPE_CHECKING:
+    from .providers.local_docker import ContainerProvider
+
 _TRIES = 2
 _SHOWN_CHARACTERS = 200
 
 
-class ContainerProvider(Protocol):
+class _Stops(Protocol):
     """Whoever started the server and is to stop it with its client."""
 
     def stop_container(self) -> None: ...
@@ -45,7 +48,7 @@ class HTTPEnvClient(ABC, Generic[ActT, ObsT]):
         base_url: str,
         request_timeout_s: float = 15.0,
         default_headers: Mapping[str, str] | None = None,
-        provider: ContainerProvider | None = None,
+        provider: _Stops | None = None,
         *,
         token: str | None = None,
         session: str | None = None,
@@ -72,6 +75,41 @@ class HTTPEnvClient(ABC, Generic[ActT, ObsT]):
         self._provider = provider
         self._connection = _Connection(address)
         self._lock = threading.Lock()
+
+    @classmethod
+    def from_docker_image(
+        cls,
+        image: str,
+        provider: "ContainerProvider | None" = None,
+        *,
+        env_vars: Mapping[str, str] | None = None,
+        port: int | None = None,
+        detach: bool = False,
+        **options: Any,
+    ) -> Self:
+        """Start a container of an image, and drive the environment in it.
+
+        Args:
+            image: The image's name; it is pulled if it is not here.
+            provider: What starts it; a LocalDockerProvider unless told.
+            env_vars: Variables for the environment, in place before its code is imported.
+            port: The port on this machine's loopback address; without one an image built by
+                rayfine gets no network at all.
+            detach: Leave the container running when this client is closed.
+            **options: What else the provider's `start_container` knows.
+        """
+        from .providers.local_docker import LocalDockerProvider
+
+        provider = provider or LocalDockerProvider()
+        more = {"detach": True} if detach else {}
+        url = provider.start_container(image, port=port, env_vars=env_vars, **more, **options)
+        try:
+            provider.wait_for_ready(url)
+            token: dict[str, Any] = {"token": provider.token} if provider.token else {}
+            return cls(base_url=url, provider=provider, **token)
+        except BaseException:
+            provider.stop_container()
+            raise
 
     @abstractmethod
     def _step_payload(self, action: ActT) -> JSON:

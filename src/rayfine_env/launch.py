@@ -8,7 +8,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Self, get_args, get_origin, overload
+from typing import Any, ClassVar, Generic, Self, cast, get_args, get_origin, overload
 
 from .authoring.contract import near, types_of
 from .authoring.environment import ActT, Environment, StateT
@@ -22,13 +22,16 @@ from .client.session import Session
 from .client.sync import SyncSession
 from .client.transport import AsyncSocket, AsyncTransport, Socket
 from .errors import JSON, ConfigError, InfraError, NotFound, SessionLost, Timeout
+from .fleet.pool import any_pools, close_pools, pool_of
+from .fleet.replicas import Replicas
 from .images.names import is_image
-from .providers.base import Instance, Provider, Spec, provider
+from .providers.base import Instance, Provider, Spec, Watched, provider
 from .wire import Reply, Request
 
 _active: dict[
     str, "EnvironmentWrapper[Any, Any, Any] | AsyncEnvironmentWrapper[Any, Any, Any]"
 ] = {}
+_MANY = ("pool", "replicas")
 _STARTS = ("reset", "setup")
 _ENDS = ("session_lost", "timeout", "cancelled", "infra", "resource")
 
@@ -57,6 +60,7 @@ def plan(
     """Choose the provider and refuse what it does not know."""
     name = _provider_name(target, mode)
     chosen = provider(name)
+    many = {key: options.pop(key) for key in _MANY if key in options and name == "docker"}
     unknown = options.keys() - chosen.options
     if unknown:
         known = ", ".join(sorted(chosen.options)) or "none"
@@ -70,7 +74,22 @@ def plan(
         types = types_of(target)
     label = target.__name__ if isinstance(target, type) else Path(str(target).rstrip("/")).name
     id = f"{_slug(label)}-{secrets.token_hex(4)}"
-    return Launch(id, chosen, Spec(target, env_vars or {}, options), types, timeout)
+    spec = Spec(target, env_vars or {}, options)
+    return Launch(id, _several(chosen, spec, **many), spec, types, timeout)
+
+
+def _several(chosen: Provider, spec: Spec, pool: Any = None, replicas: Any = None) -> Provider:
+    """The provider itself, or what makes many of its instances look like one."""
+    for name, count in (("pool", pool), ("replicas", replicas)):
+        if count is not None and (not isinstance(count, int) or count < 1):
+            raise ConfigError(f"{name} is a number of containers above 0, not {count!r}")
+    if pool and replicas:
+        raise ConfigError("pool and replicas exclude each other: one is used up, the other kept")
+    if pool and ("container_name" in spec.options or "port" in spec.options):
+        raise ConfigError("a pool has many containers: leave out container_name and port")
+    if pool:
+        return pool_of(cast(Watched, chosen), spec, pool)
+    return Replicas(cast(Watched, chosen), replicas) if replicas else chosen
 
 
 def _slug(label: str) -> str:
@@ -295,10 +314,11 @@ def load_env(
     """Start an environment, or connect to one, and return a handle on it.
 
     Args:
-        image: A directory, a file, `package.module`, `module:Class`, the name of a bundled
-            environment, a class, or the URL of a running server.
-        mode: "local" (a process; for a URL a connection, with `token` and `session` as its
-            options), "process" or "inprocess".
+        image: A Docker image with its tag, a directory, a file, `package.module`,
+            `module:Class`, the name of a bundled environment, a class, or the URL of a running
+            server.
+        mode: "local" (a container for an image, else a process; for a URL a connection, with
+            `token` and `session` as its options), "docker", "process" or "inprocess".
         container_name: For containers; refused where there is none.
         ray_port: For Ray; refused where there is none.
         env_vars: Variables for the environment, in place before its code is imported.
@@ -445,6 +465,8 @@ def cleanup_all_environments() -> None:
             # An async handle's connection belongs to a loop that may be gone; its instance is ours.
             _active.pop(handle.env_id, None)
             background.run(handle._launch.provider.stop(handle.env_id))
+    if any_pools():
+        background.run(close_pools())
 
 
 atexit.register(cleanup_all_environments)

@@ -1,13 +1,12 @@
 """Images that the tests of containers share, each built once in a run."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rayfine_env import build_image_from_env
-from tests.docker.engine import BASE, SCRIPTS, made_once
+from tests.docker.engine import BASE, made_once, make_base_image
 
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS = Path(__file__).parent / "environments"
@@ -27,9 +26,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> P
 
 @pytest.fixture(scope="session")
 def base_image(shared_folder: Path) -> str:
-    made_once(
-        shared_folder, "base", lambda: subprocess.run([SCRIPTS / "base-image.sh", BASE], check=True)
-    )
+    made_once(shared_folder, "base", make_base_image)
     return BASE
 
 

@@ -1,7 +1,9 @@
-"""The real engine, as the tests use it: whether it is there, and what it holds."""
+"""The real engine, as the tests use it: what it holds, and what is made in it once."""
 
-import functools
+import fcntl
+import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +13,13 @@ BASE = "rayfine/base:test"
 SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
 
 
-@functools.cache
-def engine_answers() -> bool:
-    try:
-        return subprocess.run(["docker", "version"], capture_output=True).returncode == 0
-    except FileNotFoundError:
-        return False
+def make_base_image() -> None:
+    """Make the base image, unless the one that is here was made by this very script."""
+    script = SCRIPTS / "base-image.sh"
+    digest = hashlib.sha256(script.read_bytes()).hexdigest()
+    known = ["docker", "image", "inspect", "-f", '{{index .Config.Labels "script"}}', BASE]
+    if subprocess.run(known, capture_output=True, text=True).stdout.strip() != digest:
+        subprocess.run([script, BASE], check=True, env={**os.environ, "LABEL": f"script={digest}"})
 
 
 def docker(*arguments: str) -> str:
@@ -41,8 +44,6 @@ def inspect(container: str) -> Any:
 
 def made_once(folder: Path, name: str, make: Callable[[], object]) -> None:
     """Make something one time for all the processes of a test run."""
-    import fcntl
-
     with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = folder / f"{name}.done"

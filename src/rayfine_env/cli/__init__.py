@@ -7,8 +7,10 @@ from typing import NoReturn
 import click
 
 from ..errors import RayfineError
+from .build import build, eject
 from .call import call
 from .doctor import doctor
+from .gc import gc
 from .logs import logs
 from .methods import methods
 from .output import INTERRUPTED, Output
@@ -32,7 +34,7 @@ standard error. NO_COLOR=1 turns colours off.
 
 
 @click.group(
-    commands=[serve, call, methods, run, ps, logs, stop, doctor, version],
+    commands=[serve, call, methods, run, build, eject, ps, logs, stop, gc, doctor, version],
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )

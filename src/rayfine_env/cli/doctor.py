@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ..errors import ConfigError
+from ..errors import ConfigError, RayfineError
 from .output import FAILED, Output, json_option, visible
 
 if TYPE_CHECKING:
@@ -284,6 +284,22 @@ def _memory() -> Finding:
     return _above("memory", free, _LITTLE_MEMORY, "end what uses it, or serve with less --capacity")
 
 
+def _docker() -> Finding:
+    remedy = "for containers: install Docker Engine and start it, or name its socket in DOCKER_HOST"
+    if importlib.util.find_spec("aiodocker") is None:
+        return Finding(
+            "docker", "warn", "the extra is missing", "pip install 'rayfine-env[docker]'"
+        )
+    import asyncio
+
+    from ..images.engine import describe_engine
+
+    try:
+        return Finding("docker", "ok", asyncio.run(describe_engine()))
+    except RayfineError as exc:
+        return Finding("docker", "warn", exc.message, remedy)
+
+
 def _extras() -> Finding:
     missing = [name for name in _EXTRAS if importlib.util.find_spec(name) is None]
     if not missing:
@@ -310,6 +326,7 @@ _CHECKS: tuple[Callable[[], Finding], ...] = (
     _shared_memory,
     _disk,
     _memory,
+    _docker,
     _extras,
 )
 

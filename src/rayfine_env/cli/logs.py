@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from ..errors import NotFound, Unsupported
+from .containers import listed
 from .output import visible
 
 if TYPE_CHECKING:
@@ -29,8 +30,23 @@ def logs(id: str, follow: bool) -> None:
     from ..server.records import read_records
 
     record = next((record for record in read_records() if record.id == id), None)
+    box = None if record else next((box for box in listed() if box.id == id), None)
+    if box is not None:
+        _pour_container(box.container, follow)
+        return
     with _log(id, record) as file:
         _pour(file, record if follow else None)
+
+
+def _pour_container(container: str, follow: bool) -> None:
+    import asyncio
+
+    from ..fleet.reaper import read_logs
+
+    def show(text: str) -> None:
+        click.echo(visible(text), nl=False)
+
+    asyncio.run(read_logs(container, follow, show))
 
 
 def _log(id: str, record: "Record | None") -> BinaryIO:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import JSON, ProtocolError
+from .containers import listed
 from .output import Output, json_option, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ..fleet.reaper import Found
     from ..server.records import Record
 
 _COLUMNS = ("id", "target", "address", "isolation", "sessions", "pid", "age")
@@ -40,6 +42,7 @@ def ps(output: Output, with_sessions: bool) -> None:
 
     records = read_records()
     instances = list(map(_instance, records, _sessions_of_all(records)))
+    instances += map(_container, listed())
     if output.as_json:
         hidden = () if with_sessions else ("sessions",)
         output.document([_without(instance, hidden) for instance in instances])
@@ -49,7 +52,7 @@ def ps(output: Output, with_sessions: bool) -> None:
         rows = (_session_row(found, one) for found in instances for one in found["sessions"] or ())
         output.show(_table(_SESSION_COLUMNS, rows))
     for instance in instances:
-        if instance["sessions"] is None:
+        if instance["sessions"] is None and instance["pid"] is not None:
             output.note(
                 f"{instance['id']} does not answer; `rayfine stop {instance['id']}` ends it"
             )
@@ -64,10 +67,14 @@ def _sessions_of_all(records: "list[Record]") -> "Iterator[list[JSON] | None]":
 
 
 def _sessions_of(record: "Record") -> list[JSON] | None:
+    return _sessions_at(record.address, record.token)
+
+
+def _sessions_at(url: str, token: str | None = None) -> list[JSON] | None:
     from ..client.address import Address
     from ..wire import decode_json
 
-    address = Address(record.address, record.token)
+    address = Address(url, token)
     try:
         with contextlib.closing(http.client.HTTPConnection("localhost")) as connection:
             connection.sock = address.connect()
@@ -89,6 +96,22 @@ def _instance(record: "Record", sessions: list[JSON] | None) -> JSON:
         "capacity": record.capacity,
         "pid": record.pid,
         "age_s": _age(record.started),
+        "sessions": sessions,
+    }
+
+
+def _container(found: "Found") -> JSON:
+    """A container as a line of the list; what goes on inside is told by its own sessions."""
+    sessions = _sessions_at(found.address) if found.address.startswith("unix:") else None
+    return {
+        "id": found.id,
+        "target": found.image,
+        "address": found.address,
+        "isolation": "docker" + ("" if found.state == "running" else f", {found.state}"),
+        "open": None if sessions is None else len(sessions),
+        "capacity": None,
+        "pid": None,
+        "age_s": found.age_s,
         "sessions": sessions,
     }
 
@@ -151,8 +174,12 @@ def _table(columns: tuple[str, ...], rows: Iterator[list[str]]) -> "Table":
 def _row(instance: JSON) -> list[str]:
     taken = _UNKNOWN if instance["open"] is None else instance["open"]
     names = (instance[key] for key in ("id", "target", "address", "isolation"))
-    sessions = f"{taken}/{instance['capacity']}"
-    return [*names, sessions, str(instance["pid"]), _span(instance["age_s"])]
+    sessions = f"{taken}/{_or_unknown(instance['capacity'])}"
+    return [*names, sessions, _or_unknown(instance["pid"]), _span(instance["age_s"])]
+
+
+def _or_unknown(number: int | None) -> str:
+    return _UNKNOWN if number is None else str(number)
 
 
 def _session_row(instance: JSON, session: JSON) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InfraError
+from .containers import ended, listed
 from .output import Output, json_option
 
 if TYPE_CHECKING:
@@ -42,12 +43,14 @@ def stop(output: Output, ids: tuple[str, ...], every: bool) -> None:
     if bool(ids) == every:
         raise click.UsageError("name instances as `rayfine ps` lists them, or give --all")
     found = {record.id: record for record in _records()}
-    outcomes = dict.fromkeys(found if every else ids, _ABSENT)
+    boxes = {box.id for box in listed()}
+    outcomes = dict.fromkeys([*found, *boxes] if every else ids, _ABSENT)
     outcomes |= _end([record for id, record in found.items() if id in outcomes])
+    outcomes |= dict.fromkeys(ended(boxes & outcomes.keys()), _STOPPED)
     if output.as_json:
         output.document([{"id": id, "outcome": outcome} for id, outcome in outcomes.items()])
     else:
-        _say(output, outcomes, list(found))
+        _say(output, outcomes, [*found, *boxes])
 
 
 def _say(output: Output, outcomes: dict[str, str], known: list[str]) -> None:

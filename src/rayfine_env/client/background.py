@@ -55,3 +55,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         future.cancel()
         raise
+
+
+async def on_background(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the loop that lasts as long as this process, whichever loop asks."""
+    loop = background_loop()
+    if asyncio.get_running_loop() is loop:
+        return await work
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

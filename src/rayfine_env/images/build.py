@@ -172,23 +172,37 @@ class _Builder:
     async def run(
         self, files: Mapping[str, Path], made: Recipe, what: str, quiet: bool = False
     ) -> str:
-        """One build; the id of its image."""
-        context = pack(files, {**made.made, "Dockerfile": made.dockerfile.encode()})
-        output = _Output(_hush if quiet else self._say)
-        try:
-            async for message in self._docker.images.build(
-                fileobj=context,
-                encoding="identity",
-                stream=True,
-                forcerm=True,
-                nocache=self._options.nocache,
-                buildargs=dict(self._options.buildargs),
-                platform=self._options.platform,
-            ):
-                output.take(message)
-        except aiodocker.DockerError as exc:
-            raise output.failure(exc, what) from exc
-        return output.id
+        say = _hush if quiet else self._say
+        return await run_build(self._docker, files, made, what, self._options, say)
+
+
+async def run_build(
+    docker: aiodocker.Docker,
+    files: Mapping[str, Path],
+    made: Recipe,
+    what: str,
+    options: BuildOptions,
+    say: Say,
+) -> str:
+    """One build; the id of its image."""
+    context = await asyncio.to_thread(
+        pack, files, {**made.made, "Dockerfile": made.dockerfile.encode()}
+    )
+    output = _Output(say)
+    try:
+        async for message in docker.images.build(
+            fileobj=context,
+            encoding="identity",
+            stream=True,
+            forcerm=True,
+            nocache=options.nocache,
+            buildargs=dict(options.buildargs),
+            platform=options.platform,
+        ):
+            output.take(message)
+    except aiodocker.DockerError as exc:
+        raise output.failure(exc, what) from exc
+    return output.id
 
 
 def _read(context: Path, dockerfile: Path) -> tuple[dict[str, Path], Recipe]:

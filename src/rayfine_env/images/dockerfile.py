@@ -50,6 +50,15 @@ def recipe(
     return Recipe("\n".join(lines) + "\n", made)
 
 
+def base_recipe(
+    base_image: str, buildargs: Iterable[str] = (), wheels: Path | None = None
+) -> Recipe:
+    """Our core on a Python image, for others to start from."""
+    made = _made(None, wheels)
+    lines = [f"FROM {base_image}", *_install(buildargs, made), "WORKDIR /app"]
+    return Recipe("\n".join(lines) + "\n", made)
+
+
 def last_layer(
     image: str, project: Project, working_directory: str, was: Mapping[str, Any]
 ) -> Recipe:

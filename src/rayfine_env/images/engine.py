@@ -35,13 +35,28 @@ def engine_socket() -> str:
 @contextlib.asynccontextmanager
 async def engine() -> AsyncIterator[aiodocker.Docker]:
     """A client of the engine, for one piece of work on one event loop."""
-    address = engine_address()
-    docker = aiodocker.Docker(address, api_version=await _version(address))
+    docker = await open_engine()
     try:
         with engine_errors("the Docker engine"):
             yield docker
     finally:
         await docker.close()
+
+
+async def open_engine() -> aiodocker.Docker:
+    """A client of the engine, to be closed by who asked for it."""
+    address = engine_address()
+    return aiodocker.Docker(address, api_version=await _version(address))
+
+
+async def describe_engine() -> str:
+    """What answers, in a line."""
+    async with engine() as docker:
+        told = await docker.system.info()
+    return (
+        f"engine {told['ServerVersion']}, {told['Driver']}, cgroup {told.get('CgroupVersion', '1')}"
+        f"{', rootless' if 'name=rootless' in told.get('SecurityOptions', ()) else ''}"
+    )
 
 
 async def _version(address: str) -> str:

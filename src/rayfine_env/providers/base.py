@@ -49,6 +49,13 @@ class Provider(Protocol):
     def async_transport(self, instance: Instance, session: str = "") -> AsyncTransport: ...
 
 
+class Watched(Provider, Protocol):
+    """A provider that knows when an instance is no more."""
+
+    def is_alive(self, id: str) -> bool: ...
+    async def ended(self, id: str) -> None: ...
+
+
 class SocketProvider:
     """How instances with an address are reached."""
 

@@ -1,14 +1,16 @@
 """Whose containers are whose: this process as a label, and the watchdog that outlives it."""
 
 import contextlib
+import hashlib
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 from ..client.forks import Forkable
 from ..images.engine import engine_socket
-from ..server.records import start_time
+from ..server.records import run_directory, start_time
 from . import watchdog
 
 
@@ -17,9 +19,18 @@ def owner_label() -> str:
     return f"{os.getpid()}.{start_time(os.getpid())}.{_world()}"
 
 
+def home_label() -> str:
+    """This user on this machine, by the directory that holds what its instances need."""
+    machine = Path("/etc/machine-id")
+    where = machine.read_text().strip() if machine.is_file() else socket.gethostname()
+    return hashlib.sha256(f"{where}.{os.getuid()}.{run_directory()}".encode()).hexdigest()[:24]
+
+
 def is_gone(label: str) -> bool:
     """Whether an owner has ended; one on another machine or in another container is not known."""
     pid, started, world = (*label.split(".", 2), "", "")[:3]
+    if world.split(".")[0] != _world().split(".")[0]:
+        return bool(world)  # of an earlier boot: the label of its home is of this machine
     return world == _world() and pid.isdigit() and str(start_time(int(pid))) != started
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import RayfineError
 from ..wire import encode_json, error_json
-from .line import Line
+from .line import Line, end_after
 from .roles import Role
 from .serve import ServeOptions, serve
 
@@ -41,8 +41,10 @@ def main() -> int:
         listener=line.listener if line else None,
     )
     tell = line.tell if line else functools.partial(_tell, args.ready_fd)
-    if line and said.get("bound", True):
+    if line and said["bound"]:
         line.end_with_it()
+    if said.get("ttl"):
+        end_after(said["ttl"])
     # uvicorn raises the signal again when it is done: it must not end us before the clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-NO_LINE = 78
-"""The exit code that says: this engine's mounts carry no sockets."""
+NO_LINE = "no line to the client"
+"""What is said where this engine's mounts carry no sockets."""
 _END_GRACE = 3.0
 
 
@@ -38,8 +38,7 @@ class Line:
             sock.connect(str(path))
             _, fds, _, _ = socket.recv_fds(sock, 1, 1)
         except OSError as exc:
-            sys.stderr.write(f"no line to the client by {path}: {exc}\n")
-            sys.exit(NO_LINE)
+            sys.exit(f"{NO_LINE} by {path}: {exc}")
         line = cls(lambda: sock.recv(65536), sock.sendall)
         line.listener = fds[0]
         return line
@@ -57,7 +56,7 @@ class Line:
         while b"\n" not in self._rest:
             piece = self._read()
             if not piece:
-                sys.exit(NO_LINE)
+                sys.exit("the client is gone")
             self._rest += piece
         said, _, self._rest = self._rest.partition(b"\n")
         found: dict[str, Any] = json.loads(said)
@@ -67,18 +66,30 @@ class Line:
         self._write(line + b"\n")
 
     def end_with_it(self) -> None:
-        """End this process when the client lets go: asked first, made to after a grace."""
+        """End this process when the client lets go."""
         threading.Thread(target=self._watch, daemon=True, name="rayfine-line").start()
 
     def _watch(self) -> None:
         while self._hears():
             continue
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_END_GRACE)
-        os._exit(1)
+        end_process()
 
     def _hears(self) -> bool:
         try:
             return bool(self._read())
         except OSError:
             return False
+
+
+def end_after(seconds: float) -> None:
+    """End this process when its time is up."""
+    timer = threading.Timer(seconds, end_process)
+    timer.daemon = True
+    timer.start()
+
+
+def end_process() -> None:
+    """Ask this process to end, and make it after a grace."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_END_GRACE)
+    os._exit(1)
