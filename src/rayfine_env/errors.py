@@ -19,6 +19,7 @@ RayfineError
 └── RemoteError      a code that this version does not know
 """
 
+import errno
 import traceback as tb
 from collections.abc import Iterator
 from types import TracebackType
@@ -196,8 +197,8 @@ class boundary:
 
     `SystemExit` and the like count as foreign: an environment that calls `sys.exit` must not end
     its host.
-    Lack of memory is a ResourceLimit, whoever felt it. A class that can be entered again and
-    again, because every step crosses it.
+    Lack of memory or disk is a ResourceLimit, whoever felt it. A class that can be entered again
+    and again, because every step crosses it.
     """
 
     __slots__ = ("_doing", "_error")
@@ -217,11 +218,16 @@ class boundary:
     ) -> None:
         if exc is None or isinstance(exc, _NOT_FOREIGN) or _is_cancelled(exc):
             return
-        error = ResourceLimit if isinstance(exc, MemoryError) else self._error
+        error = ResourceLimit if _is_full(exc) else self._error
         # Who loads may read the author's paths; an agent, who only calls, may not.
         where = _where(exc) if error is LoadError else ""
         message = f"{self._doing} raised {_said(exc)}{where}"
         raise error(message, traceback=author_frames(exc)) from exc
+
+
+def _is_full(exc: BaseException) -> bool:
+    full = isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
+    return full or isinstance(exc, MemoryError)
 
 
 _NOT_FOREIGN = (RayfineError, KeyboardInterrupt, GeneratorExit)

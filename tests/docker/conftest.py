@@ -1,11 +1,17 @@
 """Images that the tests of containers share, each built once in a run."""
 
-from collections.abc import Callable
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from rayfine_env import build_image_from_env
+from rayfine_env.images.wheel import requirements
+from tests.cli.shell import rayfine
 from tests.docker.engine import BASE, made_once, make_base_image
 
 ROOT = Path(__file__).parent.parent.parent
@@ -43,10 +49,48 @@ def image(shared_folder: Path, base_image: str) -> Callable[[str], str]:
 
 
 def _build(folder: Path, name: str, tag: str) -> None:
-    source = SOURCES.get(name, ENVIRONMENTS / f"{name}.py")
-    if source.is_file():
-        directory = folder / f"env-{name}"
-        directory.mkdir(exist_ok=True)
-        (directory / "env.py").write_text(source.read_text())
-        source = directory
-    build_image_from_env(source, tag, base_image=BASE, quiet=True)
+    """Of a copy: a build may write to the project file."""
+    directory = folder / f"env-{name}"
+    source = next(path for path in (SOURCES.get(name), *_places(name)) if path and path.exists())
+    if source.is_dir():
+        shutil.copytree(source, directory)
+    else:
+        directory.mkdir()
+        shutil.copy(source, directory / "env.py")
+    if name == "bench":
+        (directory / "requirements.txt").write_text("numpy\n")
+    build_image_from_env(directory, tag, base_image=BASE, quiet=True)
+
+
+def _places(name: str) -> tuple[Path, Path]:
+    return ENVIRONMENTS / name, ENVIRONMENTS / f"{name}.py"
+
+
+@pytest.fixture(scope="session")
+def wheels(shared_folder: Path) -> Path:
+    """A directory with a wheel of each thing the core needs."""
+    folder = shared_folder / "wheels"
+    needed = requirements()
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--wheel-dir", str(folder), *needed]
+    made_once(shared_folder, "wheels", lambda: subprocess.run(pip, check=True))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def core_image(shared_folder: Path, base_image: str) -> str:
+    """What `rayfine build --base` makes: Python with our core in it."""
+    tag = "rayfine-test/core:latest"
+    command = ("build", "--base", "--base-image", base_image, "-t", tag)
+    made_once(shared_folder, "core", lambda: _succeed(rayfine(*command)))
+    return tag
+
+
+def _succeed(done: "subprocess.CompletedProcess[str]") -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory of this test's own, as `tmp_path` is, under a shorter name."""
+    with tempfile.TemporaryDirectory(prefix="rf-") as folder:
+        yield Path(folder)

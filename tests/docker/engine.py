@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -50,3 +51,17 @@ def made_once(folder: Path, name: str, make: Callable[[], object]) -> None:
         if not done.exists():
             make()
             done.touch()
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def inspect_image(tag: str) -> Any:
+    return json.loads(docker("image", "inspect", tag))[0]
+
+
+def image_ids(tag: str) -> list[str]:
+    return docker("images", "-q", tag).split()

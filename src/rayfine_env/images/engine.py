@@ -13,6 +13,7 @@ except ImportError as exc:
     raise MissingExtra.named("Docker", "docker") from exc
 
 OLDEST = (1, 40)
+_CANNOT_CONNECT = 900  # aiodocker's own
 _DEFAULT = "unix:///var/run/docker.sock"
 _versions: dict[str, str] = {}
 
@@ -108,6 +109,8 @@ def unreachable(exc: BaseException) -> InfraError:
 def named(exc: aiodocker.DockerError, what: str) -> RayfineError:
     """The engine's own words, under the type that says whose fault it is."""
     said = str(exc.message)
+    if exc.status == _CANNOT_CONNECT:
+        return unreachable(exc)
     if exc.status in (400, 409):
         return ConfigError(f"{what}: {said}")
     full = "no space left on device" in said

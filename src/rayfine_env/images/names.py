@@ -32,11 +32,17 @@ def is_image(text: str) -> bool:
 
 
 def _is_code(name: str, attribute: str) -> bool:
-    """Whether it is rather `file:Class` or `module:Class`."""
-    if os.path.exists(name) or name.endswith(".py"):
+    """Whether it is rather `file:Class`, `directory:Class` or `module:Class`.
+
+    A directory often has the name of the image that is built of it: then it is the tag that tells,
+    for classes have capital letters and tags hardly any.
+    """
+    if name.endswith(".py") or os.path.isfile(name):
         return True
     if attribute == "latest" or not attribute.isidentifier():
         return False
+    if os.path.isdir(name):
+        return attribute[0].isupper()
     module = name.partition(".")[0]
     if not module.isidentifier():
         return False

@@ -29,6 +29,8 @@ class Plan:
     options: DockerOptions
     variables: Mapping[str, str]
     by_tcp: bool = False
+    token: str = ""
+    """What another's image is told to ask for; it may not know how to."""
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -113,7 +115,8 @@ class Plan:
             host["CapDrop"] = []
         user = {"User": self.options.user} if "user" in asked else {}
         # It knows no line: its environment is the only way in.
-        return {"Env": [f"{name}={value}" for name, value in self.variables.items()], **user}
+        told = {"RAYFINE_TOKEN": self.token, **self.variables}
+        return {"Env": [f"{name}={value}" for name, value in told.items()], **user}
 
     def check(self) -> None:
         """Refuse what this image cannot do."""

@@ -142,6 +142,7 @@ class DockerProvider(SocketProvider):
         return Instance(plan.id, self.name, f"http://127.0.0.1:{port}", token)
 
     async def _run_as_it_is(self, plan: Plan, held: _Held) -> Instance:
+        plan = replace(plan, token=secrets.token_urlsafe(24))
         container = await create(held.docker, plan, None)
         held.container = container.id
         async with _followed(Words(container)) as words:
@@ -152,7 +153,7 @@ class DockerProvider(SocketProvider):
             if not answers.done():
                 answers.cancel()
                 raise _ended(words)
-        return Instance(plan.id, self.name, url)
+        return Instance(plan.id, self.name, url, plan.token)
 
     def _warn(self, plan: Plan) -> None:
         if plan.reference not in self._warned:

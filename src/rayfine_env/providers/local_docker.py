@@ -8,12 +8,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..client import background
 from ..client.address import Address
 from ..errors import ConfigError, InfraError, NotFound, Timeout
-from .base import Instance, Spec
+from .base import Instance, Spec, provider
 from .docker import DockerProvider
 
 _PAUSE = 0.05
@@ -48,7 +48,7 @@ class LocalDockerProvider(ContainerProvider):
     """A container of this machine's Docker engine, with the options of `load_env`."""
 
     def __init__(self) -> None:
-        self._docker = DockerProvider()
+        self._docker = cast(DockerProvider, provider("docker"))
         self._instance: Instance | None = None
 
     def start_container(

@@ -1,6 +1,7 @@
 """create_fastapi_app: one environment as a FastAPI application that any ASGI server can run."""
 
 import ipaddress
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -35,14 +36,16 @@ def create_fastapi_app(
         env: An instance, which all clients share, or a class, of which each session gets its own.
         action_cls: What `step` is given; the JSON of an action is checked against it.
         observation_cls: What `reset` and `step` return.
-        token: What clients must send as `Authorization: Bearer`. Without one, only clients on
-            this machine are let in, whatever address the server listens on.
+        token: What clients must send as `Authorization: Bearer`, else what RAYFINE_TOKEN says in
+            the environment. Without one, only clients on this machine are let in, whatever address
+            the server listens on.
         allowed_hosts: The names under which clients may ask for this server.
     """
     try:
         from fastapi import FastAPI
     except ImportError as exc:
         raise MissingExtra.named("create_fastapi_app()", "fastapi") from exc
+    token = token or os.environ.get("RAYFINE_TOKEN") or None
     hosts = tuple(allowed_hosts)
     if token is None and (foreign := [host for host in hosts if host not in LOOPBACK]):
         raise ConfigError(f"serving {foreign[0]} needs a token: give one, or allow only {LOOPBACK}")
