@@ -14,7 +14,7 @@ help: ## list the targets
 setup: $(VENV)/dev.stamp ## install the project and its tools into .venv
 
 demo: $(VENV)/core.stamp ## play episodes against a bundled environment in its own process
-	@$(VENV)/bin/rayfine run echo --episodes $(EPISODES)
+	@$(VENV)/bin/rayfine rollout echo --episodes $(EPISODES) --turns 10
 
 test: $(VENV)/dev.stamp ## run the tests (ARGS="-k wire" narrows them)
 	@$(VENV)/bin/pytest -n auto --maxprocesses 4 --dist loadgroup $(ARGS)

@@ -15,6 +15,9 @@ RayfineError
 ├── ProtocolError    the message itself is broken: not JSON, too large, too deep
 ├── LoadError        the target holds no environment that can be loaded
 ├── ConfigError      a project file or an option is wrong
+├── PolicyError      what picks the actions raised, or its endpoint failed
+├── ScoreError       a part of a rubric raised, or gave no number
+├── RunStopped       a rollout was ended early: its environment fails at everything
 ├── MissingExtra     a feature whose optional packages are not installed
 └── RemoteError      a code that this version does not know
 """
@@ -156,6 +159,24 @@ class ConfigError(RayfineError):
 
     code = "config"
     status = 400
+
+
+class PolicyError(RayfineError):
+    """What picks the actions raised, gave what is no action, or its endpoint failed."""
+
+    code = "policy"
+
+
+class ScoreError(RayfineError):
+    """A part of a rubric raised, or gave no number; the episode has no reward."""
+
+    code = "score"
+
+
+class RunStopped(RayfineError):
+    """A rollout was ended early because its environment fails at everything."""
+
+    code = "run_stopped"
 
 
 class MissingExtra(RayfineError):

@@ -442,6 +442,15 @@ async def aattach(
     return Session(transport, Description(about.unwrap()), timeout=timeout)
 
 
+def async_session(
+    env: EnvironmentWrapper[Any, Any, Any] | AsyncEnvironmentWrapper[Any, Any, Any],
+) -> Session[Any, Any, Any]:
+    """Another session of a handle's instance, for async code, whichever handle it is."""
+    launch = env._launch
+    transport = launch.provider.async_transport(env.instance)
+    return Session(transport, env._description, launch.types, launch.timeout)
+
+
 def list_active_environments() -> list[str]:
     """The ids of all environments this process has loaded and not cleaned up."""
     return list(_active)

@@ -117,18 +117,20 @@ def on_a_terminal(cwd: Path, *arguments: str, **more: str) -> str:
 
 
 def test_a_terminal_gets_a_progress_bar_and_colours(folder: Path) -> None:
-    text = on_a_terminal(folder, "run", "echo", "--episodes", "20")
-    assert "20/20" in text
+    text = on_a_terminal(folder, "rollout", "echo", "--episodes", "20")
+    assert "20 of 20" in text
     assert COLOUR.search(text)
 
 
 def test_no_color_is_honoured(folder: Path) -> None:
-    text = on_a_terminal(folder, "run", "echo", "--episodes", "20", NO_COLOR="1")
-    assert "20/20" in text
+    text = on_a_terminal(folder, "rollout", "echo", "--episodes", "20", NO_COLOR="1")
+    assert "20 of 20" in text
     assert not COLOUR.search(text)
 
 
 def test_output_that_cannot_be_encoded_is_replaced(folder: Path) -> None:
-    done = rayfine("run", "echo", "--episodes", "2", cwd=folder, env={"PYTHONIOENCODING": "ascii"})
+    done = rayfine(
+        "rollout", "echo", "--episodes", "2", cwd=folder, env={"PYTHONIOENCODING": "ascii"}
+    )
     assert done.returncode == 0, done.stderr
     assert "? running mean" in done.stdout

@@ -15,7 +15,7 @@ from .logs import logs
 from .methods import methods
 from .output import INTERRUPTED, Output
 from .ps import ps
-from .run import run
+from .rollout import rollout
 from .serve import serve
 from .stop import stop
 from .version import version
@@ -34,7 +34,7 @@ standard error. NO_COLOR=1 turns colours off.
 
 
 @click.group(
-    commands=[serve, call, methods, run, build, eject, ps, logs, stop, gc, doctor, version],
+    commands=[serve, call, methods, rollout, build, eject, ps, logs, stop, gc, doctor, version],
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )

@@ -47,3 +47,14 @@ def _level(value: float, low: float, high: float) -> int:
     most = 8 * _HEIGHT - 1
     share = (value - low) / (high - low) if high > low else 0.5
     return round(min(max(share, 0), 1) * most)
+
+
+def histogram(values: list[float], bins: int) -> str:
+    """How often values fall where, as one line of blocks."""
+    low, high = min(values), max(values)
+    counts = [0] * bins
+    for value in values:
+        share = (value - low) / (high - low) if high > low else 0.5
+        counts[min(int(share * bins), bins - 1)] += 1
+    most = max(counts)
+    return "".join(_BLOCKS[-(-count * 8 // most)] for count in counts)

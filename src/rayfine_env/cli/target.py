@@ -47,11 +47,18 @@ def open_env(
 ) -> "EnvironmentWrapper[Any, Any, Any]":
     from ..launch import load_env
 
+    options = launch_options(target, mode, token, timeout)
+    if session:
+        options["session"] = session
+    env: EnvironmentWrapper[Any, Any, Any] = load_env(target, **options)
+    return env
+
+
+def launch_options(target: str, mode: str, token: str | None, timeout: float | None) -> JSON:
+    """What load_env is told beside the target."""
     if token is None and target.startswith(_ADDRESSES):
         token = os.environ.get("RAYFINE_TOKEN")
-    options: JSON = {"token": token, "session": session}
-    given = {name: value for name, value in options.items() if value}
-    return load_env(target, mode, timeout=timeout, **given)
+    return {"mode": mode, "timeout": timeout, **({"token": token} if token else {})}
 
 
 def pairs(given: Iterable[str]) -> dict[str, str]:

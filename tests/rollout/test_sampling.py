@@ -9,7 +9,7 @@ import pydantic
 import pytest
 from pydantic import Field
 
-from rayfine_env.cli.sampling import Sampler
+from rayfine_env.rollout.sampling import Sampler
 
 
 class Colour(enum.Enum):

@@ -1,0 +1,1 @@
+"""Rollouts: many episodes of one policy in one environment, kept, scored and read."""
