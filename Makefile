@@ -6,7 +6,7 @@ EPISODES ?= 200
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint soak bench bubblewrap docker-engine clean
+.PHONY: help setup demo test lint soak bench bench-quick bubblewrap docker-engine clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -28,8 +28,13 @@ lint: $(VENV)/dev.stamp ## check style, types and the import stair
 soak: $(VENV)/dev.stamp ## run every promise at its full count
 	@RAYFINE_PROMISE_SCALE=full $(VENV)/bin/pytest -m "promise or soak" --timeout 3600 $(ARGS)
 
-bench: $(VENV)/core.stamp ## measure what a session costs, in one interleaved run
-	@$(VENV)/bin/python benchmarks/sessions.py $(ARGS)
+bench: $(VENV)/core.stamp ## measure us and the peers side by side, in one interleaved run
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check numpy
+	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
+	@$(VENV)/bin/python benchmarks/sessions.py
+
+bench-quick: ## the nearest of them only, in under a minute
+	@$(MAKE) --no-print-directory bench ARGS=--quick
 
 bubblewrap: ## as root on Debian, install what the sandbox needs
 	@command -v bwrap >/dev/null || { apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; }

@@ -19,6 +19,7 @@ REQUIREMENTS = {
     "fastmcp": "fastmcp>=4,<5",
     "affinetes": "affinetes==0.2.0",
     "aenvironment": "aenvironment==0.1.7",
+    "ray": "ray==2.60.0",
 }
 
 
