@@ -376,7 +376,12 @@ def _is_plain(value: Any, levels: int) -> bool:
                 return False
         return True
     if kind is Result:
-        return _is_plain([value.observation, value.reward, value.info], levels - 1)
+        reward, info = value.reward, value.info
+        return (
+            (reward is None or math.isfinite(reward))
+            and (not info or _is_plain(info, levels - 1))
+            and _is_plain(value.observation, levels - 1)
+        )
     if kind is Entry:
         return value.result is None or _is_plain(value.result, levels - 1)
     if kind is not list and kind is not tuple:

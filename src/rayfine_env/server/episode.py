@@ -78,7 +78,7 @@ def as_result(value: Any, doing: str) -> Result:
     not. Gymnasium's 5-tuple, `(observation, info)` and StepResult say it themselves; anything
     else is the observation.
     """
-    with boundary(EnvError, f"reading what {doing} returned"):
+    with _reading(doing):
         if isinstance(value, tuple):
             return _from_tuple(value, doing)
         found = _fields(value)
@@ -91,6 +91,11 @@ def as_result(value: Any, doing: str) -> Result:
             parts = {**vars(value), "metadata": value.info}
             return _result(_visible(value.observation), parts, doing)
         return _result(value, {}, doing)
+
+
+@functools.lru_cache(64)
+def _reading(doing: str) -> boundary:
+    return boundary(EnvError, f"reading what {doing} returned")
 
 
 def _from_tuple(value: tuple[Any, ...], doing: str) -> Result:

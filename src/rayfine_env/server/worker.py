@@ -86,6 +86,8 @@ class Stream:
 
     def requests(self, data: bytes, most: int) -> list[Request]:
         buffer = self._buffer
+        if not buffer and len(data) > FRAME.size and len(data) == _end_of_frame(data) <= most:
+            return [decode_request(memoryview(data)[FRAME.size :])]  # as it is, nearly always
         buffer += data
         found = []
         while len(buffer) >= FRAME.size:
@@ -98,6 +100,11 @@ class Stream:
             found.append(decode_request(bytes(memoryview(buffer)[FRAME.size : end])))
             del buffer[:end]
         return found
+
+
+def _end_of_frame(data: bytes) -> int:
+    size: int = FRAME.unpack_from(data)[0]
+    return FRAME.size + size
 
 
 class Worker:
@@ -234,8 +241,7 @@ class Worker:
             del self._skipped[next(iter(self._skipped))]
 
     def _check(self, request: Request, role: Role) -> None:
-        key = call_key(role, request.id)
-        if key in self._skipped:
+        if self._skipped and (key := call_key(role, request.id)) in self._skipped:
             del self._skipped[key]
             raise Cancelled(f"{request.op} was cancelled by its caller")
         if request.op == "setup" and request.kwargs and self._packed:
