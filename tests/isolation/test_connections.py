@@ -376,7 +376,7 @@ def test_taking_back_nothing_takes_nothing_back(faulty: Handle) -> None:
             answer = http_ask(faulty.instance, "POST", "/cancel", body, session.id)
             assert answer.status in (200, 422)
         answer = http_ask(faulty.instance, "POST", "/call", {"method": "count"}, session.id)
-        assert answer.body == 2
+        assert answer.body["result"] == 2
 
 
 def test_a_server_that_is_gone_is_told_within_seconds(journal: Path) -> None:

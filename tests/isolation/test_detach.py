@@ -154,5 +154,5 @@ def test_an_http_call_does_not_make_a_detached_session_immortal(
         session = env.session()
         session.count()
         id = session.detach()
-        assert http_ask(env.instance, "POST", "/call", {"method": "count"}, id).body == 2
+        assert http_ask(env.instance, "POST", "/call", {"method": "count"}, id).body["result"] == 2
         assert wait_until(lambda: metric(env.instance, "rayfine_sessions") == 1, 10 * GRACE)

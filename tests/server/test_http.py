@@ -36,7 +36,7 @@ def call(server: Server, method: str, *args: Any, **options: Any) -> Answer:
 
 def test_health_needs_no_token(server: Server) -> None:
     answer = server.get("/health", role=None)
-    assert (answer.status, answer.body) == (200, {"status": "healthy"})
+    assert (answer.status, answer.body["status"]) == (200, "healthy")
 
 
 def test_metadata(server: Server) -> None:
@@ -49,6 +49,9 @@ def test_metadata(server: Server) -> None:
 def test_methods_have_schemas(server: Server) -> None:
     methods = {method["name"]: method for method in server.get("/methods").body["methods"]}
     assert methods["add"] == {
+        "signature": "(a: integer, b: integer = …)",
+        "source": "environment",
+        "endpoint": "POST /add",
         "name": "add",
         "kind": "tool",
         "description": "Add two numbers.",
@@ -75,7 +78,8 @@ def test_the_schema_holds_everything(server: Server) -> None:
     assert set(schema["reset"]["properties"]) == {"seed", "episode_id", "start"}
     assert "total" in schema["observation"]["properties"]
     assert "step_count" in schema["state"]["properties"]
-    assert schema["methods"] == server.get("/methods").body["methods"]
+    names = [method["name"] for method in server.get("/methods").body["methods"]]
+    assert [method["name"] for method in schema["methods"]] == names
 
 
 def test_metrics_count_what_was_asked(server: Server, session: dict[str, str]) -> None:
@@ -278,7 +282,7 @@ def test_a_wrong_argument_names_its_field(
 
 
 def test_positional_arguments(server: Server) -> None:
-    assert call(server, "add", 1, 2).body == 3
+    assert call(server, "add", 1, 2).body["result"] == 3
     assert call(server, "add", 1, 2, 3).code == "action"
     answer = server.post("/call", {"method": "add", "args": [1], "kwargs": {"a": 2}})
     assert answer.body["error"]["detail"]["field"] == "a"
@@ -363,7 +367,7 @@ def test_an_environment_that_exits_does_not_end_its_session(server: Server) -> N
 
 
 def test_an_environment_may_print(server: Server) -> None:
-    assert call(server, "talk").body == "talked"
+    assert call(server, "talk").body["result"] == "talked"
     assert call(server, "count").status == 200
 
 
@@ -392,10 +396,11 @@ def test_a_request_sent_again_is_not_performed_again(
     server: Server, session: dict[str, str]
 ) -> None:
     body = {"method": "count", "request_id": "r1"}
-    found = [server.post("/call", body, **session).body for _ in range(3)]
+    found = [server.post("/call", body, **session).body["result"] for _ in range(3)]
     assert found == [1, 1, 1]
-    assert server.post("/call", {"method": "count"}, x_request_id="r1", **session).body == 1
-    assert call(server, "count", **session).body == 2
+    again = server.post("/call", {"method": "count"}, x_request_id="r1", **session)
+    assert again.body["result"] == 1
+    assert call(server, "count", **session).body["result"] == 2
 
 
 def test_a_call_can_be_taken_back(server: Server, session: dict[str, str]) -> None:
@@ -413,7 +418,7 @@ def test_cancel_names_what_it_cancels(server: Server, session: dict[str, str]) -
     for body in ({}, {"request_id": ""}, {"id": "x"}):
         assert server.post("/cancel", body, **session).code == "action"
     assert server.post("/cancel", {"request_id": "other"}, **session).body is False
-    assert call(server, "count", **session).body == 1
+    assert call(server, "count", **session).body["result"] == 1
 
 
 # -- roles

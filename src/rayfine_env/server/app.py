@@ -17,6 +17,7 @@ from ..wire import Request, error_json
 from .guard import Guard
 from .http import HTTPFace, error_response, json_response
 from .mcp_http import MCPFace
+from .methods import HEALTHY, MethodsFace
 from .openenv import OpenEnvFace
 from .roles import check_role
 from .sessions import Handler
@@ -46,11 +47,13 @@ class GuardMiddleware:
 
 def build_app(sessions: Handler, guard: Guard, *, require_session: bool = False) -> Starlette:
     async def health(http: HTTPRequest) -> Response:
-        return json_response({"status": "healthy"})
+        return json_response(HEALTHY)
 
     async def figures(http: HTTPRequest) -> Response:
         check_role(http.state.role, Request("describe"))
         return Response(sessions.metrics.render(), media_type="text/plain; version=0.0.4")
+
+    methods = MethodsFace(sessions, require_session=require_session)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -65,7 +68,9 @@ def build_app(sessions: Handler, guard: Guard, *, require_session: bool = False)
             WebSocketRoute("/stream", WebSocketFace(sessions).__call__),
             *HTTPFace(sessions, require_session=require_session).routes(),
             *MCPFace(sessions).routes(),
+            *methods.routes(),
             *OpenEnvFace(sessions).routes(),
+            methods.catch_all(),
         ],
         middleware=[Middleware(GuardMiddleware, guard=guard)],
         exception_handlers={RayfineError: error_response, HTTPException: _http_error},

@@ -20,6 +20,7 @@ from .sessions import Handler
 SESSION_HEADER = "x-session-id"
 SESSION_COOKIE = "rayfine_session"
 _LONGEST_CALL = 1e9
+_USAGE = {"call": 'POST /call {"method": …, "args": [], "kwargs": {}}', "direct": "POST /{method}"}
 _LONG = ("reset", "step", "call", "tool")
 Endpoint = Callable[[HTTPRequest], Awaitable[Response]]
 
@@ -41,7 +42,7 @@ class HTTPFace:
             Route("/step", self._endpoint(self._step, _as_step), methods=["POST"]),
             Route("/cancel", self._endpoint(self._cancel), methods=["POST"]),
             Route("/state", self._endpoint(self._state), methods=["GET"]),
-            Route("/call", self._endpoint(self._call), methods=["POST"]),
+            Route("/call", self._endpoint(self._call, success), methods=["POST"]),
             Route("/tools/{name}", self._endpoint(self._tool), methods=["POST"]),
             Route("/schema", self._endpoint(self._describe), methods=["GET"]),
             Route("/methods", self._endpoint(self._describe, _as_methods), methods=["GET"]),
@@ -56,7 +57,8 @@ class HTTPFace:
     ) -> Endpoint:
         async def endpoint(http: HTTPRequest) -> Response:
             request = parse(await json_body(http), http)
-            request.session = self._session_of(http, request)
+            required = self._require_session and request.op != "describe"
+            request.session = session_of(http, required=required)
             request.id = request.id or http.headers.get("x-request-id", "")
             if request.op in _LONG and wants_events(http.headers.get("accept", "")):
                 return self._stream(request, http.state.role, shape)
@@ -76,12 +78,6 @@ class HTTPFace:
                 return "error", decode_json(error_json(exc))
 
         return event_response(call, lambda report: ("report", report))
-
-    def _session_of(self, http: HTTPRequest, request: Request) -> str:
-        id = http.headers.get(SESSION_HEADER) or http.cookies.get(SESSION_COOKIE, "")
-        if not id and self._require_session and request.op != "describe":
-            raise ActionError("name a session: open one with POST /sessions and send X-Session-Id")
-        return id
 
     async def _open(self, http: HTTPRequest) -> Response:
         check_role(http.state.role, Request("open"))
@@ -135,6 +131,13 @@ class HTTPFace:
 
     def _describe(self, body: JSON, http: HTTPRequest) -> Request:
         return Request("describe")
+
+
+def session_of(http: HTTPRequest, *, required: bool) -> str:
+    id = http.headers.get(SESSION_HEADER) or http.cookies.get(SESSION_COOKIE, "")
+    if not id and required:
+        raise ActionError("name a session: open one with POST /sessions and send X-Session-Id")
+    return id
 
 
 def json_response(value: Any, status: int = 200) -> Response:
@@ -197,8 +200,25 @@ def _as_step(result: JSON) -> JSON:
     return {**result, "observation": observation, "done": done, "metadata": result["info"]}
 
 
+def success(value: Any) -> JSON:
+    """The envelope of a result that came by a method's name."""
+    return {"status": "success", "result": value, "error": None}
+
+
 def _as_methods(document: JSON) -> JSON:
-    return {"methods": document["methods"]}
+    return {"methods": [_listed(method) for method in document["methods"]], "usage": _USAGE}
+
+
+def _listed(method: JSON) -> JSON:
+    """The whole contract of a method, and its signature as a line to read."""
+    schema = method["input"]
+    required = schema.get("required", ())
+    given = [
+        f"{name}: {about.get('type', 'any')}{'' if name in required else ' = …'}"
+        for name, about in schema.get("properties", {}).items()
+    ]
+    line, endpoint = f"({', '.join(given)})", f"POST /{method['name']}"
+    return {**method, "signature": line, "source": "environment", "endpoint": endpoint}
 
 
 def _as_metadata(document: JSON) -> JSON:

@@ -34,6 +34,8 @@ from .roles import Role
 from .sessions import Handler
 
 MCP_SESSION = "mcp-session-id"
+# AEnvironment's clients send it: theirs is one session an instance, for tools and reward alike.
+_INSTANCE = "aenvcore-envinstance-id"
 _CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 _PATHS = ("/mcp", "/sessions/{id}/mcp")
 _MOST_IN_BATCH = 64
@@ -141,7 +143,12 @@ class MCPFace:
     async def _begin_session(self, http: HTTPRequest, message: Any, response: Response) -> None:
         """A client of the older revisions keeps a session, which is one of ours."""
         begins = isinstance(message, dict) and message.get("method") == "initialize"
-        if begins and not _session_of(http) and http.state.role is Role.TRAINER:
+        if (
+            begins
+            and _INSTANCE not in http.headers
+            and not _session_of(http)
+            and http.state.role is Role.TRAINER
+        ):
             response.headers[MCP_SESSION] = await self._sessions.open()
 
     async def _delete(self, http: HTTPRequest) -> Response:
@@ -176,6 +183,8 @@ def _progress_token(message: Any) -> int | str | None:
 
 
 def _session_of(http: HTTPRequest) -> str:
+    if _INSTANCE in http.headers:
+        return ""
     named = http.headers.get(MCP_SESSION) or http.headers.get(SESSION_HEADER)
     return http.path_params.get("id") or named or http.cookies.get(SESSION_COOKIE, "")
 

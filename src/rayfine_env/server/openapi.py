@@ -56,7 +56,7 @@ def _fixed(document: JSON) -> JSON:
         "/schema": {"get": _get("The whole contract.", {"type": "object"})},
         "/metadata": {"get": _get("What this environment is.", {"type": "object"})},
         "/methods": {"get": _get("Everything that can be called.", {"type": "object"})},
-        "/call": {"post": _post("Call a method by name.", _call_body(), {"type": "object"})},
+        "/call": {"post": _post("Call a method by name.", _call_body(), _success(_ANY))},
         "/sessions": {
             "get": _get("The open sessions.", _object(sessions={"type": "array"})),
             "post": _created("Open a session.", _object(session_id=_TEXT)),
@@ -87,12 +87,15 @@ def _result(document: JSON) -> JSON:
 
 
 def _method(method: JSON) -> JSON:
-    reply = _object(status={"const": "success"})
-    reply["properties"]["result"] = method["output"] or _ANY
-    if "$defs" in reply["properties"]["result"]:
-        reply["properties"]["result"] = _ANY
+    output = method["output"] or _ANY
+    # A reference inside would point past the document's own definitions.
+    reply = _success(_ANY if "$defs" in output else output)
     operation = _post(method["description"] or method["name"], method["input"], reply)
     return {**operation, "operationId": method["name"], "tags": [method["kind"]]}
+
+
+def _success(result: JSON) -> JSON:
+    return _object(status={"const": "success"}, result=result)
 
 
 def _call_body() -> JSON:
