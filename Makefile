@@ -6,7 +6,7 @@ EPISODES ?= 200
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint soak bench bench-quick bubblewrap docker-engine clean
+.PHONY: help setup demo test lint soak bench bench-quick bubblewrap docker-engine chromium clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ bubblewrap: ## as root on Debian, install what the sandbox needs
 
 docker-engine: ## as root on Debian, install and start a Docker engine where none runs
 	@scripts/docker-engine.sh
+
+chromium: ## as root on Debian, install the browser that reports are checked in
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
 
 clean: ## remove everything that was made here
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,13 +1,17 @@
 """Runs of the engine, short to write."""
 
 import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from rayfine_env.errors import JSON
 from rayfine_env.rollout.engine import RolloutEngine
 from rayfine_env.rollout.policy import Turn
 from rayfine_env.rollout.trajectory import Group, Trajectory
+
+T = TypeVar("T")
 
 
 def right(turn: Turn) -> JSON:
@@ -21,7 +25,13 @@ async def episodes_of(engine: RolloutEngine) -> dict[str, Trajectory]:
 
 def play(*args: Any, **kwargs: Any) -> dict[str, Trajectory]:
     """Every episode of a run, by id."""
-    return asyncio.run(episodes_of(RolloutEngine(*args, **kwargs)))
+    return to_the_end(episodes_of(RolloutEngine(*args, **kwargs)))
+
+
+def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """On a loop of its own: a browser's driver has one running in this thread."""
+    with ThreadPoolExecutor(1) as beside:
+        return beside.submit(asyncio.run, work).result()
 
 
 def play_groups(*args: Any, n: int = 1, **kwargs: Any) -> list[list[Group]]:
@@ -29,7 +39,7 @@ def play_groups(*args: Any, n: int = 1, **kwargs: Any) -> list[list[Group]]:
         async with aclosing(RolloutEngine(*args, **kwargs).batches(n)) as batches:
             return [batch async for batch in batches]
 
-    return asyncio.run(run())
+    return to_the_end(run())
 
 
 def told(episode: Trajectory) -> JSON:

@@ -16,6 +16,7 @@ from .methods import methods
 from .output import INTERRUPTED, Output
 from .ps import ps
 from .rollout import rollout
+from .runs import export, report, rescore, view
 from .serve import serve
 from .stop import stop
 from .version import version
@@ -34,7 +35,24 @@ standard error. NO_COLOR=1 turns colours off.
 
 
 @click.group(
-    commands=[serve, call, methods, rollout, build, eject, ps, logs, stop, gc, doctor, version],
+    commands=[
+        serve,
+        call,
+        methods,
+        rollout,
+        rescore,
+        export,
+        report,
+        view,
+        build,
+        eject,
+        ps,
+        logs,
+        stop,
+        gc,
+        doctor,
+        version,
+    ],
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -116,7 +117,11 @@ class RolloutEngine:
         return self.progress
 
     def run_sync(self) -> Progress:
-        return asyncio.run(self.run())
+        """run() for sync code, also for code that is itself inside a running loop."""
+        if asyncio._get_running_loop() is None:
+            return asyncio.run(self.run())
+        with ThreadPoolExecutor(1) as beside:
+            return beside.submit(asyncio.run, self.run()).result()
 
     async def batches(self, n: int = 1) -> AsyncGenerator[list[Group]]:
         """Whole groups, `n` at a time, as they come to their end; the last may be fewer."""
