@@ -1,0 +1,1 @@
+"""Rayfine's environments as other libraries know them: one file for each."""
