@@ -6,7 +6,7 @@ set -eu
 tag=${1:-rayfine/base:test}
 export SOURCE_DATE_EPOCH=1700000000 LC_ALL=C.UTF-8
 ca=${RAYFINE_CA_BUNDLE:-/etc/ssl/certs/ca-certificates.crt}
-packages="base-files bash coreutils dash libc-bin findutils grep sed tar gzip procps python3 libpython3-stdlib media-types tzdata netbase"
+packages="base-files bash coreutils dash libc-bin findutils grep sed tar gzip procps python3 libpython3-stdlib media-types tzdata netbase libstdc++6 zlib1g"
 missing=$(for name in $packages; do dpkg-query -W -f '' "$name" 2>/dev/null || echo "$name"; done)
 if [ -n "$missing" ]; then
   apt-get update -qq

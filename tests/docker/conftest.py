@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rayfine_env import build_image_from_env
-from rayfine_env.images.wheel import requirements
 from tests.cli.shell import rayfine
 from tests.docker.engine import BASE, made_once, make_base_image
 
@@ -64,16 +62,6 @@ def _build(folder: Path, name: str, tag: str) -> None:
 
 def _places(name: str) -> tuple[Path, Path]:
     return ENVIRONMENTS / name, ENVIRONMENTS / f"{name}.py"
-
-
-@pytest.fixture(scope="session")
-def wheels(shared_folder: Path) -> Path:
-    """A directory with a wheel of each thing the core needs."""
-    folder = shared_folder / "wheels"
-    needed = requirements()
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--wheel-dir", str(folder), *needed]
-    made_once(shared_folder, "wheels", lambda: subprocess.run(pip, check=True))
-    return folder
 
 
 @pytest.fixture(scope="session")

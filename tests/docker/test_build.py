@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,8 @@ def test_an_image_says_what_it_is(folder: Path, tag: str, base_image: str) -> No
     assert len(labels["rayfine.schema"]) == 64
     assert config["User"] == "65532:65532"
     assert config["Healthcheck"]["Test"][0] == "CMD"
-    assert config["Cmd"][:3] == ["rayfine", "serve", "/app"]
+    assert config["Entrypoint"][:3] == ["rayfine", "serve", "/app"]
+    assert not config["Cmd"]
     again = built(folder, tag, base_image=base_image)["Config"]["Labels"]
     assert again["rayfine.schema"] == labels["rayfine.schema"]
     (folder / "env.py").write_text(HELLO.replace("name", "whom"))
@@ -215,11 +217,30 @@ def test_run_by_hand_it_serves_with_a_token_and_is_healthy(image: Callable[[str]
 
 @pytest.mark.docker
 def test_an_image_from_a_directory_of_wheels_needs_no_index(
-    folder: Path, tag: str, base_image: str, wheels: Path
+    folder: Path, tag: str, core_image: str, tmp_path: Path
 ) -> None:
-    built(folder, tag, base_image=base_image, wheels=wheels)
+    _wheel(tmp_path / "wheels", "found_nowhere_else", "WORD = 'from the directory'\n")
+    (folder / "requirements.txt").write_text("found-nowhere-else\n")
+    (folder / "env.py").write_text(
+        "import found_nowhere_else\n\n\ndef word():\n    return found_nowhere_else.WORD\n"
+    )
+    built(folder, tag, base_image=core_image, wheels=tmp_path / "wheels")
     with load_env(tag) as env:
-        assert env.hello("you") == "Hello, you!"
+        assert env.word() == "from the directory"
+
+
+def _wheel(folder: Path, name: str, text: str) -> None:
+    folder.mkdir()
+    about = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": text,
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/RECORD": "",
+    }
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+        for where, content in files.items():
+            archive.writestr(where, content)
 
 
 @pytest.mark.docker
@@ -300,11 +321,11 @@ def test_what_was_built_is_noted_in_the_project_file(
 
 @pytest.mark.docker
 def test_what_is_ejected_builds_without_us_by_either_builder(
-    folder: Path, tag: str, base_image: str
+    folder: Path, tag: str, core_image: str
 ) -> None:
-    done = rayfine("eject", folder, "--base-image", base_image)
+    done = rayfine("eject", folder, "--base-image", core_image)
     assert done.returncode == 0, done.stderr
-    assert (folder / "Dockerfile").read_text() == recipe(folder, base_image).dockerfile
+    assert (folder / "Dockerfile").read_text() == recipe(folder, core_image).dockerfile
     assert rayfine("eject", folder).returncode == 2
     for builder in ("0", "1"):
         command = [cli_with_buildkit(), "build", "-q", "-t", tag, str(folder)]

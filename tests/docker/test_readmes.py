@@ -2,7 +2,7 @@
 
 import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from rayfine_env import HTTPEnvClient, StepResult, build_image_from_env
 from rayfine_env.errors import JSON
 from tests.docker.engine import containers, docker, image_ids
 
-pytestmark = pytest.mark.docker
+# They name the same images, so they run one after the other.
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("readmes")]
 
 ENV = '''
 # environments/affine/env.py
@@ -163,7 +164,11 @@ def without_ellipsis(text: str) -> str:
 
 @pytest.mark.parametrize("dockerfile", [DOCKERFILE, ""], ids=["its Dockerfile", "generated"])
 def test_an_environment_from_build_to_cleanup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core_image: str, dockerfile: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    core_image: str,
+    image: Callable[[str], str],
+    dockerfile: str,
 ) -> None:
     folder = tmp_path / "environments/affine"
     folder.mkdir(parents=True)
@@ -171,14 +176,10 @@ def test_an_environment_from_build_to_cleanup(
     (folder / "requirements.txt").write_text("")
     if dockerfile:
         (folder / "Dockerfile").write_text(dockerfile.lstrip())
-    custom = tmp_path / "custom"
-    custom.mkdir()
-    (custom / "env.py").write_text("def custom_method():\n    return 'custom'\n")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     stand_ins = known_as(core_image, "rayproject/ray:latest", "python:3.11-slim")
-    with stand_ins, built_here("affine:latest", "custom:v1"):
-        build_image_from_env(custom, "custom:v1", quiet=True)
+    with stand_ins, known_as(image("custom"), "custom:v1"), built_here("affine:latest"):
         exec(BUILD, names)
         assert names["image_id"].startswith("sha256:")
         for block in (LOAD, WITH):
@@ -215,7 +216,7 @@ class EchoEnv(HTTPEnvClient[EchoAction, EchoObservation]):
         return payload
 
 
-def test_a_client_made_from_an_image(image: Any) -> None:
+def test_a_client_made_from_an_image(image: Callable[[str], str]) -> None:
     with known_as(image("echo"), "echo-env:latest"):
         played("echo-env:latest")
 
@@ -242,7 +243,7 @@ def played(image: str) -> None:
     assert containers(f"ancestor={image}") == []
 
 
-def test_a_client_can_leave_its_container_running(image: Any) -> None:
+def test_a_client_can_leave_its_container_running(image: Callable[[str], str]) -> None:
     client = EchoEnv.from_docker_image(
         image("echo"), detach=True, container_name="rayfine-test-kept"
     )

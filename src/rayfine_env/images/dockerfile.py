@@ -118,9 +118,10 @@ def _install(buildargs: Iterable[str], made: Mapping[str, bytes]) -> list[str]:
     where = " --no-index --find-links /opt/rayfine/wheels" if offline else ""
     return [
         "USER root",
-        "ENV PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore",
+        "ENV HOME=/tmp PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 "
+        "PIP_ROOT_USER_ACTION=ignore",
         *(f"ARG {name}" for name in sorted(buildargs)),
-        *(f"COPY {_MADE}/{name}.txt /opt/rayfine/" for name in listed),
+        f"COPY {' '.join(f'{_MADE}/{name}.txt' for name in listed)} /opt/rayfine/",
         *([f"COPY {_MADE}/wheels /opt/rayfine/wheels/"] if offline else []),
         f"RUN {pip}{where} {files}",
         f"COPY {_MADE}/{wheel_name()} /opt/rayfine/",
@@ -135,11 +136,10 @@ def _serving(project: Project, target: str) -> list[str]:
     requests, limits = project.deploy_config.requests, project.deploy_config.limits
     resources = json.dumps({"requests": requests, "limits": limits})
     return [
-        f"ENV HOME=/tmp\nUSER {USER_ID}:{USER_ID}",
+        f"USER {USER_ID}:{USER_ID}",
         f"EXPOSE {PORT}",
         f"HEALTHCHECK --interval=30s --timeout=5s --start-period=10s CMD {json.dumps(health)}",
-        "ENTRYPOINT []",
-        f"CMD {json.dumps(command)}",
+        f"ENTRYPOINT {json.dumps(command)}",
         f"LABEL {_label('name', project.name)} {_label('version', project.version)} "
         f"{_label('target', target)} {_label('untrusted', str(project.untrusted).lower())} "
         f"{_label('resources', resources)}",

@@ -34,7 +34,7 @@ def unpack_into(data: bytes, target: Path) -> None:
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r|") as archive:
             _unpack(archive, target)
-    except (tarfile.TarError, OSError, ValueError, OverflowError) as exc:
+    except (tarfile.TarError, OSError, ValueError, OverflowError, KeyError) as exc:
         raise InfraError(
             f"what the container gave was not copied out: {exc}", phase="copy", retryable=False
         ) from exc

@@ -1,0 +1,5 @@
+"""The least there can be."""
+
+
+def custom_method() -> str:
+    return "custom"
