@@ -1,6 +1,7 @@
 """Many containers as one: warm pools, and replicas that are replaced when they are lost."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -108,6 +109,9 @@ def test_a_lost_replica_is_replaced_and_its_sessions_are_lost(image: Image) -> N
         assert replicas_of(env) != before
         fresh = env.sessions(4)
         assert [one.reset().observation for one in fresh] == ["ready"] * 4
+        for session in (*sessions, *fresh):
+            with contextlib.suppress(SessionLost):
+                session.close()
     assert replicas_of(env) == set()
 
 
@@ -122,6 +126,9 @@ async def test_replicas_for_async_code(image: Image) -> None:
         )
         lost = [one for one in outcomes if isinstance(one, RayfineError)]
         assert len(lost) == 2
+        for session in sessions:
+            with contextlib.suppress(SessionLost):
+                await session.close()
 
 
 def test_replicas_that_cannot_start_leave_nothing(image: Image) -> None:

@@ -160,7 +160,8 @@ def test_a_strangers_archive_writes_nowhere_else(
         with contextlib.suppress(InfraError):
             unpack_into(_bad_archive(dice), target)
         for path in target.rglob("*"):
-            assert path.resolve().is_relative_to(target), f"number {number}, seed {SEED}"
+            leads_to = Path(os.path.realpath(path))
+            assert leads_to.is_relative_to(target), f"number {number}, seed {SEED}"
             assert not path.lstat().st_mode & 0o6000, f"number {number}, seed {SEED}"
         shutil.rmtree(target, ignore_errors=True)
         left = [path for path in outside.rglob("*") if path.name not in ("deep", "target")]

@@ -1,7 +1,9 @@
 """The quick starts that people come with, run as they stand but for their import lines."""
 
 import contextlib
+import fcntl
 import io
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from rayfine_env import HTTPEnvClient, StepResult, build_image_from_env
 from rayfine_env.errors import JSON
 from tests.docker.engine import containers, docker, image_ids
+from tests.test_docs import NEEDS_AN_ENGINE, run_page
 
 # They name the same images, so they run one after the other.
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("readmes")]
@@ -132,6 +135,14 @@ CMD ["uvicorn", "app:app", "--host", "0.0.0.0", "--port", "8000"]
 """
 
 
+@pytest.fixture(autouse=True)
+def _one_at_a_time() -> Iterator[None]:
+    """Their images have names of their own choosing, which another run here may use as well."""
+    with (Path(tempfile.gettempdir()) / "rayfine-test-readmes.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @contextlib.contextmanager
 def known_as(image: str, *names: str) -> Iterator[None]:
     """Stand in for images that would be pulled; a name that is there already is left alone."""
@@ -190,6 +201,11 @@ def test_an_environment_from_build_to_cleanup(
         assert names["result1"]["total_score"] == 1.0
         assert names["result2"] == "custom"
         assert containers("ancestor=affine:latest") == containers("ancestor=custom:v1") == []
+
+
+def test_every_block_of_the_guide_runs(monkeypatch: pytest.MonkeyPatch, core_image: str) -> None:
+    with known_as(core_image, "python:3.11-slim"), built_here("affine:latest"):
+        run_page(NEEDS_AN_ENGINE, monkeypatch)
 
 
 @dataclass
