@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         reward,
         tool,
     )
+    from .authoring.mcp import tools_from_mcp
     from .client.session import Session
     from .client.sync import SyncSession
     from .errors import RayfineError
@@ -71,6 +72,7 @@ _HOMES = {
     "resource": "authoring",
     "reward": "authoring",
     "tool": "authoring",
+    "tools_from_mcp": "authoring.mcp",
 }
 
 __all__ = [
@@ -103,6 +105,7 @@ __all__ = [
     "resource",
     "reward",
     "tool",
+    "tools_from_mcp",
 ]
 
 

@@ -1,13 +1,18 @@
 """Other projects' packages, each in a virtual environment of its own, made once and kept."""
 
+import contextlib
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).parent.parent.parent
 VENVS = ROOT / ".venv-interop"
@@ -15,11 +20,13 @@ SCRIPTS = Path(__file__).parent / "peers"
 # Each brings what others need too: OpenEnv the first major version of the MCP SDK, FastMCP the
 # second.
 REQUIREMENTS = {
-    "openenv": "openenv==0.10.0",
-    "fastmcp": "fastmcp>=4,<5",
-    "affinetes": "affinetes==0.2.0",
-    "aenvironment": "aenvironment==0.1.7",
-    "ray": "ray==2.60.0",
+    # With this project beside it, to serve environments that were written for OpenEnv.
+    "openenv": ["openenv==0.10.0", "-e", str(ROOT)],
+    "fastmcp": ["fastmcp>=4,<5"],
+    # Its own server is a file that wants these.
+    "affinetes": ["affinetes==0.2.0", "fastapi", "uvicorn"],
+    "aenvironment": ["aenvironment==0.1.7"],
+    "ray": ["ray==2.60.0"],
 }
 
 
@@ -39,9 +46,36 @@ class Peer:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
+    @contextlib.contextmanager
+    def serve(self, script: str, *arguments: str) -> Iterator[str]:
+        """Run a server of `peers/` there; it prints its address when it is about to listen."""
+        command = [str(self.python), str(SCRIPTS / script), *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            assert url, f"{script} ended with {process.wait()}"
+            _await(url)
+            yield url
+        finally:
+            process.terminate()
+            process.communicate()
+
     def run(self, command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, **variables}
         return subprocess.run(command, env=env, capture_output=True, text=True)
+
+
+def _await(url: str) -> None:
+    """Until somebody listens there; pytest's own timeout says when nobody does."""
+    parts = urlsplit(url)
+    while True:
+        try:
+            socket.create_connection((parts.hostname, parts.port)).close()
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+        else:
+            return
 
 
 def peer(name: str) -> Peer:
@@ -52,14 +86,15 @@ def peer(name: str) -> Peer:
     with open(VENVS / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = found.home / "installed.txt"
-        if not stamp.exists() or stamp.read_text() != wanted:
+        if not stamp.exists() or stamp.read_text() != repr(wanted):
             _install(found, wanted)
-            stamp.write_text(wanted)
+            stamp.write_text(repr(wanted))
     return found
 
 
-def _install(found: Peer, wanted: str) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(found.home)], check=True)
+def _install(found: Peer, wanted: list[str]) -> None:
+    if not found.python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(found.home)], check=True)
     pip = [str(found.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run([*pip, wanted], capture_output=True, text=True)
+    done = subprocess.run([*pip, *wanted], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -15,6 +15,11 @@ DOORS = {
     "public": "GET /health HTTP/1.1\r\n",
     "metrics": "GET /metrics HTTP/1.1\r\n",
     "stream": "GET /stream HTTP/1.1\r\nconnection: upgrade\r\nupgrade: rayfine/1\r\n",
+    "mcp": "POST /mcp HTTP/1.1\r\ncontent-length: 0\r\n",
+    "openenv": (
+        "GET /ws HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+        "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    ),
     "websocket": (
         "GET /stream HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
         "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

@@ -194,6 +194,9 @@ def is_function(value: Any) -> bool:
 
 def signature_of(fn: Any, name: str) -> Signature:
     """The signature of a function as it stands in a class; who calls gives no `self`."""
+    given: Signature | None = getattr(fn, "__rayfine_signature__", None)
+    if given is not None:
+        return given
     plain = fn.__func__ if isinstance(fn, (staticmethod, classmethod)) else fn
     return Signature(plain, name, skip_first=not isinstance(fn, staticmethod))
 

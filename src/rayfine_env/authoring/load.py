@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import LoadError, boundary
 from .contract import Contract, is_function, lies_in, near, public_functions
 from .environment import Environment, mark_of
+from .openenv import MANIFEST, entry_of, from_openenv, is_openenv
 from .project import Project, read_project
 from .variables import Variables
 
@@ -138,6 +139,9 @@ def _project_of(path: Path) -> tuple[Project, Path, str]:
     """The project of a file or directory, and the file and class that it begins with."""
     if path.is_file():
         return Project.named(path.stem), path, ""
+    if (path / MANIFEST).is_file() and not (path / "env.py").is_file():
+        name, file = entry_of(path)
+        return Project.named(name), file, ""
     project = read_project(path)
     project.check_supported()
     entry, _, attribute = project.entry.partition(":")
@@ -247,7 +251,7 @@ def _pick(module: ModuleType, attribute: str) -> type[Environment[Any, Any, Any]
         for name, found in vars(module).items()
         if isinstance(found, type) and found.__module__ == module.__name__ and name[0] != "_"
     )
-    environments = [c for c in own if issubclass(c, Environment)]
+    environments = [c for c in own if issubclass(c, Environment) or is_openenv(c)]
     leaves = [
         c for c in environments if not any(c is not o and issubclass(o, c) for o in environments)
     ]
@@ -278,6 +282,8 @@ def _from_class(cls: type[Any], module: ModuleType | None) -> type[Environment[A
 
     Beside an Actor every public function counts, beside another class those with a mark.
     """
+    if is_openenv(cls):
+        return from_openenv(cls)
     beside = _module_functions(module) if module else {}
     if cls.__name__ != "Actor" or issubclass(cls, Environment):
         beside = {name: fn for name, fn in beside.items() if mark_of(fn)}

@@ -92,6 +92,33 @@ class Signature:
         return None if self.returns in (Any, None, type(None)) else type_schema(self.returns)
 
 
+class JSONSignature(Signature):
+    """The arguments of what runs elsewhere: described by a schema, and checked in full there."""
+
+    def __init__(self, name: str, schema: JSON) -> None:
+        self._what = f"{name}()"
+        self._schema = schema
+        self.names = list(schema.get("properties", {}))
+        self.positional = []
+        self.required = list(schema.get("required", ()))
+        self.open = schema.get("additionalProperties", True) is not False
+        self.returns = Any
+
+    def bind(self, args: list[Any], kwargs: JSON) -> tuple[tuple[Any, ...], JSON]:
+        if args:
+            raise ActionError(f"{self._what} takes its arguments by name")
+        missing = [name for name in self.required if name not in kwargs]
+        unknown = [] if self.open else [name for name in kwargs if name not in self.names]
+        if missing or unknown:
+            problem = "is missing" if missing else "is not known"
+            field = (missing or unknown)[0]
+            raise ActionError(f"{self._what}: {field} {problem}", field=field)
+        return (), kwargs
+
+    def json_schema(self) -> JSON:
+        return self._schema
+
+
 def _arguments(parameters: list[inspect.Parameter], what: str) -> pydantic.TypeAdapter[Any]:
     """pydantic checks the arguments of a function that only hands them back."""
 

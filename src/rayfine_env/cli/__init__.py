@@ -11,7 +11,9 @@ from .build import build, eject
 from .call import call
 from .doctor import doctor
 from .gc import gc
+from .gen import gen
 from .logs import logs
+from .mcp import mcp
 from .methods import methods
 from .output import INTERRUPTED, Output
 from .ps import ps
@@ -52,6 +54,8 @@ standard error. NO_COLOR=1 turns colours off.
         gc,
         doctor,
         version,
+        mcp,
+        gen,
     ],
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,

@@ -31,6 +31,8 @@ class Instance:
     token: str | None = None
     session: str = ""
     """A session that is there already, to be used and left as it is."""
+    protocol: str = "rayfine"
+    """What the server speaks, where others wrote it."""
 
 
 class Provider(Protocol):

@@ -196,9 +196,14 @@ class _Frames:
             return "state", await self._caller.ask("state")
         if kind == "mcp":
             return "mcp", await self._rpc.answer(data, self._caller)
-        if data.get("type") in ("list_tools", "call_tool") and self._tools():
+        if data.get("type") in ("list_tools", "call_tool") and self._takes_tool_steps():
             return "observation", await self._tool_step(data)
         return "observation", as_observation(await self._caller.ask("step", args=(data,)))
+
+    def _takes_tool_steps(self) -> bool:
+        """Whether they are ours to answer: an environment whose actions are free has its own."""
+        action = self._caller.sessions.description(self._caller.role)["action"] or {}
+        return bool(self._tools()) and action.get("additionalProperties") is not True
 
     def _tools(self) -> list[JSON]:
         document = self._caller.sessions.description(self._caller.role)

@@ -1,0 +1,1 @@
+"""An OpenEnv package, as its own template lays one out."""

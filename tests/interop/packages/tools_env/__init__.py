@@ -1,0 +1,1 @@
+"""An OpenEnv package whose actions are MCP tools."""
