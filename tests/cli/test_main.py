@@ -20,7 +20,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9]")
 def test_help_lists_commands_and_exit_codes() -> None:
     done = rayfine("--help")
     assert done.returncode == 0
-    for word in ("serve", "call", "methods", "run", "version", "  3 ", "  130 "):
+    for word in ("init", "dev", "check", "run", "serve", "call", "completion", "  3 ", "  130 "):
         assert word in done.stdout
 
 
@@ -70,7 +70,7 @@ MISTAKES = [
     (["call", "bench", "fail"], 1),
     (["call", "http://127.0.0.1:1", "add"], 3),
     (["call", "unix:/no/such.sock", "add"], 3),
-    (["run", "bench"], 2),
+    (["run", "no/such/place"], 2),
     (["run", "walk", "--episodes", "0"], 2),
     (["run", "walk", "--out", "/proc/nowhere"], 2),
     (["methods", "no/such/place"], 2),

@@ -9,9 +9,13 @@ import click
 from ..errors import RayfineError
 from .build import build, eject
 from .call import call
+from .check import check
+from .completion import completion
+from .dev import dev
 from .doctor import doctor
 from .gc import gc
 from .gen import gen
+from .init import init
 from .logs import logs
 from .mcp import mcp
 from .methods import methods
@@ -19,8 +23,10 @@ from .output import INTERRUPTED, Output
 from .ps import ps
 from .rollout import rollout
 from .runs import export, report, rescore, view
+from .run import run
 from .serve import serve
 from .stop import stop
+from .tools import tools
 from .version import version
 
 EPILOG = """\b
@@ -38,24 +44,10 @@ standard error. NO_COLOR=1 turns colours off.
 
 @click.group(
     commands=[
-        serve,
-        call,
-        methods,
-        rollout,
-        rescore,
-        export,
-        report,
-        view,
-        build,
-        eject,
-        ps,
-        logs,
-        stop,
-        gc,
-        doctor,
-        version,
-        mcp,
-        gen,
+        *(init, dev, check, run),
+        *(serve, call, methods, tools, mcp, gen),
+        *(rollout, rescore, export, report, view),
+        *(build, eject, ps, logs, stop, gc, doctor, completion, version),
     ],
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,

@@ -1,5 +1,6 @@
 """`rayfine doctor`: what this machine can give, each line tried, with a remedy where it fails."""
 
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -9,36 +10,22 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import click
 
 from ..errors import ConfigError, RayfineError
-from .output import FAILED, Output, json_option, visible
+from ..testing.findings import Finding, Status
+from .findings import table
+from .output import FAILED, Output, json_option
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-Status = Literal["ok", "warn", "fail"]
-_COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 _SUBREAPER, _NEW_USER = 36, 0x10000000
 _ID_BYTES, _PATH_BYTES = 32, 100
 _LITTLE_DISK, _LITTLE_MEMORY, _LITTLE_SHARED = 1 << 30, 512 << 20, 64 << 20
 _FULL_CAPACITY = 1000
 _KERNEL = "use Linux 5.4 or newer; in a container, let its seccomp profile allow this call"
 _EXTRAS = {"fastapi": "create_fastapi_app", "numpy": "arrays in observations and actions"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report; only what isolated sessions need can `fail`."""
-
-    check: str
-    status: Status
-    found: str
-    remedy: str = ""
 
 
 @click.command()
@@ -54,7 +41,7 @@ def doctor(output: Output) -> int:
     if output.as_json:
         output.document({"isolation": isolation, "checks": [asdict(found) for found in findings]})
     else:
-        output.show(_table(findings))
+        output.show(table(findings))
         output.show(f"isolation to be had here: {', '.join(isolation) or 'none'}")
     return 0 if isolation else FAILED
 
@@ -284,6 +271,23 @@ def _memory() -> Finding:
     return _above("memory", free, _LITTLE_MEMORY, "end what uses it, or serve with less --capacity")
 
 
+def _ports() -> Finding:
+    def trial() -> str:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            with socket.create_connection(listener.getsockname(), 5):
+                return "one of this machine's own was bound and connected to"
+
+    return _tried("ports", trial, "let processes bind to 127.0.0.1, or serve with --uds", "warn")
+
+
+def _ray() -> Finding:
+    if importlib.util.find_spec("ray") is not None:
+        return Finding("ray", "ok", f"{importlib.metadata.version('ray')} is installed")
+    return Finding("ray", "ok", "not installed; nothing here needs it")
+
+
 def _docker() -> Finding:
     remedy = "for containers: install Docker Engine and start it, or name its socket in DOCKER_HOST"
     if importlib.util.find_spec("aiodocker") is None:
@@ -326,17 +330,8 @@ _CHECKS: tuple[Callable[[], Finding], ...] = (
     _shared_memory,
     _disk,
     _memory,
+    _ports,
     _docker,
+    _ray,
     _extras,
 )
-
-
-def _table(findings: list[Finding]) -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for found in findings:
-        words = visible(found.found) + (f"\n→ {visible(found.remedy)}" if found.remedy else "")
-        table.add_row(Text(found.status, _COLOURS[found.status]), found.check, words)
-    return table

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..launch import EnvironmentWrapper
 
 F = TypeVar("F", bound=Callable[..., Any])
-_ADDRESSES = ("http://", "https://", "unix:")
+ADDRESSES = ("http://", "https://", "unix:")
 _OPTIONS = (
     click.argument("target"),
     click.option("--mode", default="local", help="process (the default) or inprocess."),
@@ -56,7 +56,7 @@ def open_env(
 
 def launch_options(target: str, mode: str, token: str | None, timeout: float | None) -> JSON:
     """What load_env is told beside the target."""
-    if token is None and target.startswith(_ADDRESSES):
+    if token is None and target.startswith(ADDRESSES):
         token = os.environ.get("RAYFINE_TOKEN")
     return {"mode": mode, "timeout": timeout, **({"token": token} if token else {})}
 

@@ -1,0 +1,5 @@
+"""`python -m rayfine_env.cli` is the command `rayfine`."""
+
+from . import main
+
+main()

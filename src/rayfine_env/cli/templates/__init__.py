@@ -1,0 +1,1 @@
+"""What `rayfine init` writes: real modules, checked as all others are."""
