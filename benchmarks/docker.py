@@ -104,9 +104,8 @@ def main(rounds: int) -> None:
         time.sleep(2.5)
         warm.append(first_step(pool=2))
     cleanup_all_environments()
-    print(
-        f"{'call to first step, warm pool':34} {statistics.median(warm) * 1000:9.1f} ms, at most {max(warm) * 1000:.1f}"
-    )
+    middle, most = statistics.median(warm) * 1000, max(warm) * 1000
+    print(f"{'call to first step, warm pool':34} {middle:9.1f} ms, at most {most:.1f}")
     many = seconds(lambda: asyncio.run(start_many(PARALLEL)))
     theirs = seconds(lambda: run_many(PARALLEL))
     report(f"{PARALLEL} at once / docker run", [many], [theirs], "s")

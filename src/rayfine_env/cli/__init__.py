@@ -22,8 +22,8 @@ from .methods import methods
 from .output import INTERRUPTED, Output
 from .ps import ps
 from .rollout import rollout
-from .runs import export, report, rescore, view
 from .run import run
+from .runs import export, report, rescore, view
 from .serve import serve
 from .stop import stop
 from .tools import tools
