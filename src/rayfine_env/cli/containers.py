@@ -1,6 +1,5 @@
 """Containers, for the commands that list and end instances: none where there is no engine."""
 
-import asyncio
 import importlib.util
 import os
 from typing import TYPE_CHECKING
@@ -24,6 +23,8 @@ def listed() -> "list[Found]":
     """This user's containers of ours; an engine that does not answer has none to show."""
     if not is_there():
         return []
+    import asyncio
+
     from ..fleet.reaper import list_containers
 
     try:
@@ -36,6 +37,8 @@ def ended(ids: set[str]) -> set[str]:
     """Remove the containers of these instances; those that had one."""
     if not ids or not is_there():
         return set()
+    import asyncio
+
     from ..fleet.reaper import end_containers
 
     try:
