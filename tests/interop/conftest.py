@@ -23,3 +23,8 @@ def affinetes() -> Peer:
 @pytest.fixture(scope="session")
 def aenvironment() -> Peer:
     return peer("aenvironment")
+
+
+@pytest.fixture(scope="session")
+def schemathesis() -> Peer:
+    return peer("schemathesis")

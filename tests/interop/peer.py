@@ -27,6 +27,7 @@ REQUIREMENTS = {
     "affinetes": ["affinetes==0.2.0", "fastapi", "uvicorn"],
     "aenvironment": ["aenvironment==0.1.7"],
     "ray": ["ray==2.60.0"],
+    "schemathesis": ["schemathesis>=4,<5"],
 }
 
 
@@ -61,9 +62,11 @@ class Peer:
             process.terminate()
             process.communicate()
 
-    def run(self, command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, command: list[str], folder: Path | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, **variables}
-        return subprocess.run(command, env=env, capture_output=True, text=True)
+        return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True)
 
 
 def _await(url: str) -> None:

@@ -87,7 +87,7 @@ def _result(document: JSON) -> JSON:
 
 
 def _method(method: JSON) -> JSON:
-    output = method["output"] or _ANY
+    output = _as_json(method["output"] or _ANY)
     # A reference inside would point past the document's own definitions.
     reply = _success(_ANY if "$defs" in output else output)
     operation = _post(method["description"] or method["name"], method["input"], reply)
@@ -96,6 +96,17 @@ def _method(method: JSON) -> JSON:
 
 def _success(result: JSON) -> JSON:
     return _object(status={"const": "success"}, result=result)
+
+
+def _as_json(schema: Any) -> Any:
+    """Bytes travel tagged; everything else as its schema says."""
+    if isinstance(schema, list):
+        return [_as_json(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("format") == "binary":
+        return _object(**{"$bytes": {"type": "string", "contentEncoding": "base64"}})
+    return {key: _as_json(part) for key, part in schema.items()}
 
 
 def _call_body() -> JSON:
