@@ -7,7 +7,6 @@ made from the environment's schema, with one real method for each tool.
 import inspect
 import keyword
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -24,7 +23,7 @@ _TOLD = (ActionError, EnvError, NotFound)
 # One instance for all that a process makes of the same factory: its sessions keep them apart.
 # And one class: TRL asks only environments of the very class that it saw first for their reward.
 _loaded: dict[str, tuple[EnvironmentWrapper[Any, Any, Any], Callable[..., Any]]] = {}
-_playing: "weakref.WeakSet[Playing]" = weakref.WeakSet()
+_playing: "set[Playing]" = set()
 _one_at_a_time = threading.Lock()
 
 
@@ -64,8 +63,9 @@ class environment_factory:
 def close_all() -> None:
     """End every environment that factories of this process have started; also done at exit."""
     with _one_at_a_time:
-        for playing in list(_playing):
+        for playing in _playing:
             playing.session.detach()
+        _playing.clear()
         for env, _ in _loaded.values():
             env.cleanup()
         _loaded.clear()

@@ -13,6 +13,8 @@ from .trajectory import Stop, Trajectory
 if TYPE_CHECKING:
     from .engine import RolloutEngine
 
+_GATHERING = 0.02
+"""Seconds in which finished episodes gather for one write to the disk."""
 Work = Iterator[Callable[[], Awaitable[list[Trajectory]]]]
 
 
@@ -28,7 +30,7 @@ class Crew:
         self._playing: defaultdict[int, set[asyncio.Task[Trajectory]]] = defaultdict(set)
         self._failures: list[Trajectory] = []
         # Bounded: who pulls slowly is not run away from.
-        self._finished: asyncio.Queue[Trajectory | None] = asyncio.Queue(2 * engine.concurrency)
+        self._finished: asyncio.Queue[Trajectory | None] = asyncio.Queue(8 * engine.concurrency)
         self._ahead = asyncio.Semaphore(2 * engine.concurrency)
         self._written: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue()
         self._at_work = engine.concurrency
@@ -121,13 +123,19 @@ class Crew:
         over = False
         while not over:
             found = [await self._finished.get()]
+            if self._directory is not None and self._at_work:
+                await asyncio.sleep(_GATHERING)
             while not self._finished.empty():
                 found.append(self._finished.get_nowait())
             over = found[-1] is None
             fresh = self._fresh(found)
             if self._directory is not None:
                 failures, self._failures = self._failures, []
-                await asyncio.to_thread(self._directory.append, fresh, failures)
+                # Rows are made here: a busy second thread would keep this one from its turn.
+                rows = [
+                    [self._directory.row(record) for record in part] for part in (fresh, failures)
+                ]
+                await asyncio.to_thread(self._directory.write, *rows)
             for record in fresh:
                 self._engine.progress.add(record)
                 await self._ahead.acquire()

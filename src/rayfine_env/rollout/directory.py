@@ -8,6 +8,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -22,6 +23,7 @@ EPISODES, FAILURES, PLAN, REWARDS = "episodes.jsonl", "failures.jsonl", "plan.js
 _BESIDE = 16 * 1024
 """Arrays and bytes larger than this are files of their own."""
 _FILE = re.compile(r"arrays/[0-9a-f]{32}\.(npy|bin)")
+_OPEN = ("action", "observation", "info")
 _PLAIN = {str, int, float, bool, type(None)}
 
 
@@ -125,21 +127,23 @@ class RunDirectory:
 
     def append(self, episodes: Iterable[Trajectory], failures: Iterable[Trajectory]) -> None:
         """Add rows, and wait until the disk has them."""
-        self._add(FAILURES, [self._row(failure) for failure in failures])
-        self._add(EPISODES, [self._row(episode) for episode in episodes])
+        self.write([self.row(each) for each in episodes], [self.row(each) for each in failures])
 
-    def _row(self, record: Trajectory) -> bytes:
-        steps = [self._stored_step(step) for step in record.steps]
-        observation = self._stored(record.observation)
-        row = msgspec.structs.replace(record, steps=steps, observation=observation)
-        return msgspec.json.encode(row) + b"\n"
+    def write(self, episodes: list[bytes], failures: list[bytes]) -> None:
+        self._add(FAILURES, failures)
+        self._add(EPISODES, episodes)
+
+    def row(self, record: Trajectory) -> bytes:
+        """One line; what is no plain data is tagged, and what is large a file of its own."""
+        if not all(map(_is_plain_step, record.steps)) or not _is_plain(record.observation):
+            steps = [self._stored_step(step) for step in record.steps]
+            observation = self._stored(record.observation)
+            record = msgspec.structs.replace(record, steps=steps, observation=observation)
+        return msgspec.json.encode(record) + b"\n"
 
     def _stored_step(self, step: Step) -> Step:
-        parts = {name: getattr(step, name) for name in ("action", "observation", "info")}
-        changed = {name: self._stored(value) for name, value in parts.items()}
-        if all(changed[name] is parts[name] for name in parts):
-            return step
-        return msgspec.structs.replace(step, **changed)
+        parts = {name: self._stored(getattr(step, name)) for name in _OPEN}
+        return msgspec.structs.replace(step, **parts)
 
     def _stored(self, value: Any) -> Any:
         """Plain data as it is; bytes and arrays tagged, large ones in files beside."""
@@ -182,9 +186,8 @@ class RunDirectory:
                     data = data[file.write(data) :]
                 os.fsync(file.fileno())
         except InfraError:
-            # Half a row is no row: what was there before stays whole and can be resumed.
             self.broken = True
-            file.truncate(start)
+            file.truncate(start + _whole(rows, file.tell() - start))
             raise
 
     def close(self) -> None:
@@ -192,6 +195,11 @@ class RunDirectory:
             file.close()
         if self._lock is not None:
             self._lock.close()
+
+
+def _whole(rows: list[bytes], written: int) -> int:
+    """How much of what was written is whole rows; half a row is none."""
+    return max((end for end in accumulate(map(len, rows)) if end <= written), default=0)
 
 
 @contextlib.contextmanager
@@ -226,14 +234,22 @@ def _check_is_last(file: BinaryIO, end: int, path: Path, number: int) -> None:
         )
 
 
+def _is_plain_step(step: Step) -> bool:
+    return _is_plain(step.action) and _is_plain(step.observation) and _is_plain(step.info)
+
+
 def _is_plain(value: Any) -> bool:
+    """Whether msgspec writes it as it is; every step of every episode is asked this."""
     kind = type(value)
     if kind in _PLAIN:
         return True
     if kind is dict:
-        return all(type(item) in _PLAIN or _is_plain(item) for item in value.values()) and not any(
-            str(key).startswith("$") for key in value
-        )
+        for key, item in value.items():
+            if type(item) not in _PLAIN and not _is_plain(item):
+                return False
+            if type(key) is not str or key[:1] == "$":
+                return False
+        return True
     return kind is list and all(type(item) in _PLAIN or _is_plain(item) for item in value)
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from ..authoring.models import StepResult
 from ..client.session import Session
@@ -12,6 +12,7 @@ from .limits import Gate, Limits
 from .policy import Agent, Decision, Turn, decide
 from .trajectory import Cause, Step, Stop, Task, ToolCall, Trajectory
 
+T = TypeVar("T")
 _ENDS_SESSION = (Cause.INFRA, Cause.TIMEOUT, Cause.CANCELLED)
 _TOLD = (ActionError, NotFound, EnvError)
 
@@ -66,8 +67,8 @@ class Episode:
             return self._turn()
         takes_seed = "seed" in reset["properties"] or bool(reset.get("additionalProperties"))
         seed = self.record.seed if takes_seed else None
-        async with self._environment("reset"):
-            result = await self._session.reset(seed, self.record.episode_id, **self._task.reset)
+        asked = self._session.reset(seed, self.record.episode_id, **self._task.reset)
+        result = await self._answer("reset", asked)
         self.record.observation = result.observation
         return self._turn()
 
@@ -86,12 +87,10 @@ class Episode:
     async def _decide(self, turn: Turn) -> Decision:
         self._now(f"the policy, turn {turn.number}")
         started = time.perf_counter()
-        async with asyncio.timeout(self._limits.idle):
-            if self._gate is None:
-                decision = await decide(self._agent, turn)
-            else:
-                async with self._gate.held():
-                    decision = await decide(self._agent, turn)
+        asked = decide(self._agent, turn)
+        if self._gate is not None:
+            asked = _through(self._gate, asked)
+        decision = await self._timely(asked)
         self.record.steps.append(
             Step(
                 action=decision.action,
@@ -116,8 +115,8 @@ class Episode:
                 # One session does one thing at a time; sent together they cost one journey.
                 await asyncio.gather(*map(self._call, decision.calls))
             else:
-                async with self._environment(f"step {len(self.record.steps)}"):
-                    _note(step, await self._session.step(decision.action))
+                asked = self._session.step(decision.action)
+                _note(step, await self._answer(f"step {len(self.record.steps)}", asked))
                 self._mistakes = 0
         except ActionError as exc:
             self._mistakes += 1
@@ -132,15 +131,24 @@ class Episode:
             return
         started = time.perf_counter()
         try:
-            async with self._environment(f"the tool {call.name}"):
-                call.result = await self._session.call_tool(call.name, call.arguments)
+            asked = self._session.call_tool(call.name, call.arguments)
+            call.result = await self._answer(f"the tool {call.name}", asked)
         except _TOLD as exc:
             call.error = exc.message
         call.seconds = time.perf_counter() - started
 
-    def _environment(self, doing: str) -> "AbstractAsyncContextManager[Any]":
+    async def _answer(self, doing: str, asked: Coroutine[Any, Any, T]) -> T:
+        """Of the environment: a call that is cut short takes its session with it."""
         self._now(doing)
-        return _Asking(self, self._limits.idle)
+        try:
+            return await self._timely(asked)
+        except (asyncio.CancelledError, TimeoutError):
+            self.intact = False
+            raise
+
+    def _timely(self, asked: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        idle = self._limits.idle
+        return asked if idle is None else _within(idle, asked)
 
     def _now(self, doing: str) -> None:
         self.doing, self.since = doing, time.monotonic()
@@ -156,24 +164,14 @@ class Episode:
         )
 
 
-class _Asking:
-    """A call into the environment: cut short, it takes its session with it."""
+async def _within(seconds: float, asked: Coroutine[Any, Any, T]) -> T:
+    async with asyncio.timeout(seconds):
+        return await asked
 
-    __slots__ = ("_clock", "_episode")
 
-    def __init__(self, episode: Episode, idle: float | None) -> None:
-        self._episode = episode
-        self._clock = asyncio.timeout(idle) if idle is not None else None
-
-    async def __aenter__(self) -> None:
-        if self._clock is not None:
-            await self._clock.__aenter__()
-
-    async def __aexit__(self, kind: Any, exc: Any, trace: Any) -> None:
-        if isinstance(exc, asyncio.CancelledError):
-            self._episode.intact = False
-        if self._clock is not None:
-            await self._clock.__aexit__(kind, exc, trace)
+async def _through(gate: Gate, asked: Coroutine[Any, Any, T]) -> T:
+    async with gate.held():
+        return await asked
 
 
 def _note(step: Step, result: StepResult[Any]) -> None:

@@ -1,7 +1,6 @@
 """What picks actions: any callable, random choice, a script, a replay, a person."""
 
 import asyncio
-import inspect
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -75,7 +74,7 @@ async def decide(agent: Agent, turn: Turn) -> Decision:
     """Ask the agent; whatever it raises is the policy's failure, never the environment's."""
     with _RAISED:
         found = agent(turn)
-        if inspect.isawaitable(found):
+        if hasattr(found, "__await__"):
             found = await found
     if isinstance(found, Decision):
         return found
