@@ -6,7 +6,7 @@ EPISODES ?= 200
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint soak bench bench-quick bubblewrap docker-engine chromium clean
+.PHONY: help setup demo test lint soak bench bench-quick peers bubblewrap docker-engine chromium clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ bench: $(VENV)/core.stamp ## measure us and the peers side by side, in one inter
 bench-quick: ## the nearest of them only, in under a minute
 	@$(MAKE) --no-print-directory bench ARGS=--quick
 
+peers: $(VENV)/dev.stamp ## measure others' clients on our server against their own, interleaved
+	@$(VENV)/bin/python benchmarks/doors.py $(ARGS)
+
 bubblewrap: ## as root on Debian, install what the sandbox needs
 	@command -v bwrap >/dev/null || { apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; }
 
@@ -46,7 +49,7 @@ chromium: ## as root on Debian, install the browser that reports are checked in
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-interop dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # What the demo needs is a fraction of what the tests need, so each is installed by who asks for it.
