@@ -62,12 +62,13 @@ def build_app(sessions: Handler, guard: Guard, *, require_session: bool = False)
 
     return Starlette(
         lifespan=lifespan,
+        # Tried in this order: what is asked most comes first.
         routes=[
+            *MCPFace(sessions).routes(),
             Route("/health", health),
             Route("/metrics", figures),
             WebSocketRoute("/stream", WebSocketFace(sessions).__call__),
             *HTTPFace(sessions, require_session=require_session).routes(),
-            *MCPFace(sessions).routes(),
             *methods.routes(),
             *OpenEnvFace(sessions).routes(),
             methods.catch_all(),
