@@ -1,6 +1,6 @@
 """What the rollout engine costs: against a bare loop over the same client, in interleaved rounds.
 
-python benchmarks/rollout.py [--rounds 7] [--episodes 400] [--against-verifiers PYTHON] [--json]
+python benchmarks/rollout.py [--rounds 7] [--episodes 400] [--json]
 """
 
 import argparse

@@ -11,7 +11,10 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 HOMES = ROOT / ".venv-interop"
 # A newer torch brings gigabytes for graphics cards; this one has a build for the processor.
-REQUIREMENTS = {"trl": ("torch==2.13.0", "trl==1.16.0"), "verifiers": ("verifiers==0.4.0",)}
+REQUIREMENTS = {
+    "trl": ("torch==2.13.0", "trl==1.16.0"),
+    "verifiers": ("verifiers==0.4.0", "uv"),
+}
 
 
 def python_with(name: str) -> Path:

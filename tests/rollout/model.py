@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 JSON = dict[str, Any]
+USAGE = {"prompt_tokens": 11, "completion_tokens": 2, "total_tokens": 13}
 Brain = Callable[[JSON], JSON]
 """From a request's body to the assistant's message."""
 
@@ -82,8 +83,8 @@ class _Handler(BaseHTTPRequestHandler):
         if body.get("logprobs"):
             choice["logprobs"] = {"content": [{"token": "a", "logprob": -0.5}] * 2}
             choice["token_ids"] = [5, 6]
-        usage = {"prompt_tokens": 11, "completion_tokens": 2}
-        self._send(200, json.dumps({"choices": [choice], "usage": usage}).encode())
+        head = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
+        self._send(200, json.dumps({**head, "choices": [choice], "usage": USAGE}).encode())
 
     def _stream(self, message: JSON) -> None:
         """In pieces, as chunks, the way that models do."""
@@ -100,12 +101,17 @@ class _Handler(BaseHTTPRequestHandler):
             for letter in arguments:
                 piece = {"index": index, "function": {"arguments": letter}}
                 self._event({"choices": [{"delta": {"tool_calls": [piece]}}]})
-        self._event({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 2}})
+        reason = "tool_calls" if message.get("tool_calls") else "stop"
+        self._event({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+        self._event({"choices": [], "usage": USAGE})
         self._chunk(b"data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
 
     def _event(self, event: JSON) -> None:
-        self._chunk(b"data: " + json.dumps(event).encode() + b"\n\n")
+        head = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "m"}
+        for choice in event["choices"]:
+            choice.setdefault("index", 0)
+        self._chunk(b"data: " + json.dumps({**head, **event}).encode() + b"\n\n")
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

@@ -1,6 +1,7 @@
 """A chat model as a policy, against a small server that speaks chat completions."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +150,17 @@ def test_a_judge_is_a_part_of_a_reward(answer: str, reward: float | None) -> Non
         assert found.stop is Stop.TERMINATED
     else:
         assert found.reward == found.rewards["steps"] + 0.75
+
+
+def test_plain_words_are_the_action_where_actions_are_text(tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text(
+        "def reset():\n    return 'Say 7.'\n"
+        "def step(action: str):\n    return '', float(action == '7'), True, False, {}\n"
+    )
+    with serving(lambda body: {"content": "7"}) as model:
+        policy = ChatPolicy("m", model.url)
+        (found,) = play(str(tmp_path), policy, episodes=1, mode="inprocess").values()
+    assert (found.steps[0].action, found.reward) == ("7", 1.0)
 
 
 def test_what_is_no_text_is_told_as_json() -> None:

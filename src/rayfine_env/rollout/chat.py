@@ -124,10 +124,10 @@ def _decision(message: JSON, tokens: Tokens, about: JSON) -> Decision:
         content = message.get("content") or ""
         if not about["steps"]:
             return Decision(message=message, tokens=tokens, done=True)
-        return Decision(_action(content), message=message, tokens=tokens)
+        return Decision(_action(content, about), message=message, tokens=tokens)
     first = asked[0]["function"]
     if about["steps"] and first["name"] == STEP:
-        arguments = _arguments(first["arguments"])
+        arguments = _arguments(first["arguments"] or "{}")
         action = arguments
         if about["action"].get("type") != "object" and isinstance(arguments, dict):
             action = arguments.get("action", arguments)
@@ -137,7 +137,7 @@ def _decision(message: JSON, tokens: Tokens, about: JSON) -> Decision:
 
 def _call(asked: JSON) -> ToolCall:
     function = asked["function"]
-    arguments = _arguments(function["arguments"])
+    arguments = _arguments(function["arguments"] or "{}")
     if isinstance(arguments, dict):
         return ToolCall(function["name"], arguments, asked["id"])
     return ToolCall(function["name"], {}, asked["id"], error="the arguments are no JSON object")
@@ -145,17 +145,14 @@ def _call(asked: JSON) -> ToolCall:
 
 def _arguments(text: str) -> Any:
     try:
-        return json.loads(text or "{}")
-    except ValueError:
-        return text
-
-
-def _action(text: str) -> Any:
-    """A model's plain words, as JSON where they are JSON."""
-    try:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _action(text: str, about: JSON) -> Any:
+    """A model's plain words: as they are where actions are text, else as JSON if they are it."""
+    return text if about["action"].get("type") == "string" else _arguments(text)
 
 
 def _seen(turn: Turn) -> str:
