@@ -96,7 +96,7 @@ def test_the_breaker_counts_failures_in_a_row() -> None:
 @pytest.mark.parametrize("wrong", [{"turns": 0}, {"seconds": -1.0}, {"mistakes": -1}])
 def test_limits_are_checked(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="must be above 0"):
-        Limits(**wrong)  # type: ignore[arg-type]
+        Limits(**wrong)
 
 
 @pytest.mark.promise("P2")
