@@ -43,7 +43,7 @@ class Peer:
 
     def tell(self, script: str, *arguments: str, **variables: str) -> Any:
         """Run a script of `peers/` there; what it prints last is its report, as JSON."""
-        done = self.run([str(self.python), str(SCRIPTS / script), *arguments], **variables)
+        done = self.run([str(self.python), str(SCRIPTS / script), *arguments], None, **variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
