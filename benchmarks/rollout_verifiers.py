@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.interop.trainer import python_with  # noqa: E402
+from tests.interop.peer import peer  # noqa: E402
 from tests.rollout.model import serving  # noqa: E402
 
 OURS = """
@@ -68,7 +68,7 @@ def ours(folder: Path, url: str, episodes: int) -> list[str]:
 
 
 def theirs(folder: Path, url: str, episodes: int) -> list[str]:
-    evaluate = str(python_with("verifiers").parent / "vf-eval")
+    evaluate = str(peer("verifiers").python.parent / "vf-eval")
     program = ["--env.agent.harness.id", "null", "--env.agent.runtime.type", "subprocess"]
     model = ["-m", "m", "--client.base-url", url, "--client.api-key-var", "KEY"]
     out = ["--no-push", "-o", str(folder / f"theirs-{time.time_ns()}")]

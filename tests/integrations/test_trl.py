@@ -10,11 +10,10 @@ import pytest
 from rayfine_env.errors import ActionError, ConfigError
 from rayfine_env.integrations import trl
 from rayfine_env.integrations.trl import environment_factory
-from tests.interop.trainer import python_with, told
+from tests.interop.peer import peer
 from tests.rollout.environments import WALK
 
 DESK = str(Path(__file__).parent / "environments/desk.py")
-GRPO = Path(__file__).parent.parent / "interop/peers/grpo.py"
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +91,8 @@ def test_the_factory_travels_and_a_live_environment_does_not() -> None:
 @pytest.mark.timeout(900)  # the first time a virtual environment is made
 @pytest.mark.parametrize("failing", ["no", "yes"])
 def test_a_step_of_grpo_with_a_tiny_model(tmp_path: Path, failing: str) -> None:
-    report = told(python_with("trl"), GRPO, DESK, failing, str(tmp_path))
+    quiet = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    report = peer("trl").tell("grpo.py", DESK, failing, str(tmp_path), **quiet)
     assert report["tools"] == ["add", "paint"]
     assert report["calls"] > 0
     rewards = report["rewards"]

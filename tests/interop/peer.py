@@ -28,6 +28,9 @@ REQUIREMENTS = {
     "aenvironment": ["aenvironment==0.1.7"],
     "ray": ["ray==2.60.0"],
     "schemathesis": ["schemathesis>=4,<5"],
+    # A newer torch brings gigabytes for graphics cards; this one has a build for the processor.
+    "trl": ["torch==2.13.0", "trl==1.16.0", "-e", str(ROOT)],
+    "verifiers": ["verifiers==0.4.0", "uv"],
 }
 
 
@@ -44,7 +47,7 @@ class Peer:
     def tell(self, script: str, *arguments: str, **variables: str) -> Any:
         """Run a script of `peers/` there; what it prints last is its report, as JSON."""
         done = self.run([str(self.python), str(SCRIPTS / script), *arguments], None, **variables)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
     @contextlib.contextmanager
