@@ -5,7 +5,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ..errors import AuthError, ConfigError
 from .roles import Role
@@ -111,6 +111,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
+@lru_cache(64)  # the same few names come with every request
 def _hostname(netloc: str) -> str:
     """The name in `name:port`, in the one spelling that is compared; nothing for what is odd."""
     if _is_address(netloc):  # IPv6 without brackets, as one names a host to bind
