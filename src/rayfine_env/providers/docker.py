@@ -16,7 +16,7 @@ from ..client.background import on_background
 from ..errors import JSON, InfraError, LoadError, NotFound, RayfineError, from_code
 from ..images.engine import engine, engine_errors, open_engine
 from ..server.line import NO_LINE
-from ..server.records import instance_directory
+from ..server.records import instance_directory, run_directory
 from ..wire import decode_json
 from .base import Instance, SocketProvider, Spec
 from .container import Plan, begin, create, found_image, published_port, remove
@@ -100,10 +100,12 @@ class DockerProvider(SocketProvider):
             raise
 
     async def _launch(self, plan: Plan) -> Instance:
-        directory = instance_directory(plan.id)
+        directory = run_directory() / plan.id
         held = self._held[plan.id] = _Held(directory, await open_engine())
         if not plan.options.detach:
+            # Told before there is anything: a client can be killed at any moment.
             self._watchdog.watch(plan.id, directory)
+        instance_directory(plan.id)
         with engine_errors(f"starting {plan.reference}"):
             if not plan.is_ours:
                 instance = await self._run_as_it_is(plan, held)
