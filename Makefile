@@ -32,6 +32,7 @@ bench: $(VENV)/core.stamp ## measure us and the peers side by side, in one inter
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check numpy
 	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
 	@$(VENV)/bin/python benchmarks/sessions.py
+	@$(VENV)/bin/python benchmarks/rollout.py
 
 bench-quick: ## the nearest of them only, in under a minute
 	@$(MAKE) --no-print-directory bench ARGS=--quick

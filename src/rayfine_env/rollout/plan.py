@@ -10,7 +10,7 @@ import msgspec
 
 from ..authoring.contract import near
 from ..authoring.load import Target, split_target
-from ..errors import JSON, ConfigError
+from ..errors import JSON, ConfigError, LoadError
 from .trajectory import Task, Trajectory
 
 _SOURCES = ("*.py", "*.toml", "*.json")
@@ -140,9 +140,10 @@ def environment_of(about: JSON, target: Target) -> JSON:
 
 
 def _source(target: str | Path) -> str | None:
-    if str(target).startswith(("http://", "https://", "unix:")):
-        return None
-    path, _ = split_target(str(target))
+    try:
+        path, _ = split_target(str(target))
+    except LoadError:
+        return None  # an image or a server: its source is not here to be read
     if path is None:
         return None
     files = (
