@@ -268,8 +268,12 @@ def _pick(module: ModuleType, attribute: str) -> type[Environment[Any, Any, Any]
 
 def _named(module: ModuleType, attribute: str) -> type[Any]:
     try:
-        found = operator.attrgetter(attribute)(module)
-    except AttributeError:
+        # A module may make its classes as they are asked for.
+        with boundary(LoadError, f"finding {attribute} in {module.__file__}"):
+            found = operator.attrgetter(attribute)(module)
+    except LoadError as exc:
+        if not isinstance(exc.__cause__, AttributeError):
+            raise
         found = None
     if not isinstance(found, type):
         classes = [name for name, value in vars(module).items() if isinstance(value, type)]

@@ -27,7 +27,7 @@ _LAST_CHARACTERS = 2000
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
-    default=50,
+    default=100,
     show_default=True,
     metavar="N",
     help="How long an episode is played.",

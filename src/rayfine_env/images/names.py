@@ -39,6 +39,8 @@ def _is_code(name: str, attribute: str) -> bool:
     """
     if name.endswith(".py") or os.path.isfile(name):
         return True
+    if (BUNDLED / name).is_dir() and attribute[:1].isupper():
+        return True  # also where it is no identifier, as in gym:CartPole-v1
     if attribute == "latest" or not attribute.isidentifier():
         return False
     if os.path.isdir(name):

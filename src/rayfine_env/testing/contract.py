@@ -37,7 +37,7 @@ Check = Callable[[_Trial], Iterator[Finding]]
 
 
 def check(
-    env: EnvironmentWrapper[Any, Any, Any], *, seed: int = 0, steps: int = 50
+    env: EnvironmentWrapper[Any, Any, Any], *, seed: int = 0, steps: int = 100
 ) -> Iterator[Finding]:
     """Play a seeded random episode and more on a loaded environment; a finding for each rule.
 
@@ -63,7 +63,7 @@ def check(
 
 
 def assert_contract(
-    env: EnvironmentWrapper[Any, Any, Any], *, seed: int = 0, steps: int = 50
+    env: EnvironmentWrapper[Any, Any, Any], *, seed: int = 0, steps: int = 100
 ) -> None:
     """Fail with every rule that an environment breaks; for tests."""
     broken = [found for found in check(env, seed=seed, steps=steps) if found.status == "fail"]
