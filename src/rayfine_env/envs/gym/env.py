@@ -80,5 +80,5 @@ def __getattr__(game: str) -> Any:
     with gymnasium.make(game) as env:
         action: Any = typed(env.action_space)
     about = {"__module__": __name__, "__doc__": f"{game}, of Gymnasium.", "game": game}
-    bases = (Bridge, Environment[action, Any, State])  # type: ignore[valid-type]
+    bases = (Bridge, Environment[action, Any, State])
     return types.new_class(game, bases, exec_body=lambda space: space.update(about))
