@@ -19,6 +19,13 @@ def until(process: "subprocess.Popen[str]", words: str) -> str:
     return said
 
 
+def change(file: Path, text: str) -> None:
+    """All at once: half a file would be a change too."""
+    new = file.with_name("new")
+    new.write_text(text)
+    new.replace(file)
+
+
 def test_it_starts_again_after_a_change(folder: Path) -> None:
     file = folder / "mine/env.py"
     file.parent.mkdir()
@@ -30,15 +37,15 @@ def test_it_starts_again_after_a_change(folder: Path) -> None:
         asked = ("call", told["address"], "answer")
         env = {"RAYFINE_TOKEN": told["token"]}
         assert rayfine(*asked, env=env).stdout == "1\n"
-        file.write_text("def answer() -> int:\n    return 22\n")
+        change(file, "def answer() -> int:\n    return 22\n")
         until(process, "env.py changed: starting again")
         until(process, f"at {told['address']}")
         assert rayfine(*asked, env=env).stdout == "22\n"
 
-        file.write_text("def answer() -> int:\n    return (\n")
+        change(file, "def answer() -> int:\n    return (\n")
         said = until(process, "waiting for a change")
         assert "env.py, line 2" in said
-        file.write_text("def answer() -> int:\n    return 333\n")
+        change(file, "def answer() -> int:\n    return 333\n")
         until(process, f"at {told['address']}")
         assert rayfine(*asked, env=env).stdout == "333\n"
 

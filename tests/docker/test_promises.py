@@ -19,6 +19,7 @@ import pytest
 from rayfine_env import LocalDockerProvider, build_image_from_env, load_env
 from rayfine_env.errors import InfraError, RayfineError
 from rayfine_env.providers.archives import unpack_into
+from tests.cli.shell import RAYFINE
 from tests.docker.engine import docker, of_instance
 from tests.promises.test_same_episode import by_handle, written
 
@@ -46,9 +47,7 @@ def test_secrets_are_seen_by_the_environment_alone(image: Image) -> None:
             "top": docker("top", container, "-eo", "pid,args"),
             "error": str(failed.value) + json.dumps(failed.value.detail),
             "files": docker("diff", container),
-            "ps": subprocess.run(
-                ["rayfine", "ps", "--json"], capture_output=True, text=True
-            ).stdout,
+            "ps": subprocess.run([RAYFINE, "ps", "--json"], capture_output=True, text=True).stdout,
         }
         for pid in docker("top", container, "-eo", "pid").split()[1:]:
             for file in ("environ", "cmdline"):

@@ -202,7 +202,8 @@ def test_a_forked_child_that_lives_on_keeps_nothing_alive(short_path: Path, imag
 def test_the_sweep_finds_what_nobody_holds(short_path: Path, image: Image) -> None:
     """With the line cut and the watchdog dead, the label alone is enough."""
     name = f"rayfine-test-bystander-{os.getpid()}"
-    docker("run", "-d", "--name", name, "--network", "none", image("box"), "sleep", "600")
+    options = ("--name", name, "--network", "none", "--entrypoint", "sleep")
+    docker("run", "-d", *options, image("box"), "600")
     try:
         with client(short_path, image("box"), "waiting") as process:
             (id,) = told(process)

@@ -149,7 +149,9 @@ def test_first_requests_without_a_session_share_one(journal: Path, isolation: st
     with loaded(ENVIRONMENTS / "faulty.py", journal, isolation=isolation) as env:
         ask = lambda: http_ask(env.instance, "POST", "/call", {"method": "count"})  # noqa: E731
         answers = together([ask] * 10)
-        assert sorted(a.body for a in answers if isinstance(a, Answer)) == list(range(1, 11))
+        assert sorted(a.body["result"] for a in answers if isinstance(a, Answer)) == list(
+            range(1, 11)
+        )
         assert metric(env.instance, "rayfine_sessions") == 2
 
 
