@@ -6,7 +6,7 @@ EPISODES ?= 200
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint soak bench bench-quick peers bubblewrap docker-engine chromium clean
+.PHONY: help setup demo test lint soak bench docs bench-quick peers bubblewrap docker-engine chromium clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,9 @@ bench: $(VENV)/core.stamp ## measure us and the peers side by side, in one inter
 	@$(VENV)/bin/python benchmarks/sessions.py
 	@$(VENV)/bin/python benchmarks/rollout.py
 
+docs: $(VENV)/docs.stamp ## make the manual as a site, in build/site
+	@$(VENV)/bin/mkdocs build --quiet --strict
+
 bench-quick: ## the nearest of them only, in under a minute
 	@$(MAKE) --no-print-directory bench ARGS=--quick
 
@@ -60,6 +63,9 @@ $(VENV)/core.stamp: pyproject.toml
 $(VENV)/dev.stamp: pyproject.toml
 	$(call install,.[dev])
 	@touch $(VENV)/core.stamp
+
+$(VENV)/docs.stamp: pyproject.toml
+	$(call install,.[docs])
 
 define install
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

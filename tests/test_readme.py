@@ -16,7 +16,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
-RAYFINE = f"{sysconfig.get_path('scripts')}/rayfine"
+SCRIPTS = sysconfig.get_path("scripts")
+RAYFINE = f"{SCRIPTS}/rayfine"
 
 
 def test_the_first_block_is_two_commands_of_the_makefile() -> None:
@@ -45,11 +46,11 @@ def run_console(text: str, folder: Path, servers: ExitStack) -> None:
     for entry in re.split(r"^\$ ", text, flags=re.M)[1:]:
         line, _, shown = entry.partition("\n")
         program, *arguments = shlex.split(line)
-        assert program == "rayfine"
+        assert program in ("rayfine", "pytest")
         if arguments[-1] == "&":
             servers.enter_context(serving(arguments[:-1], folder))
         else:
-            said = run([RAYFINE, *arguments], folder)
+            said = run([f"{SCRIPTS}/{program}", *arguments], folder)
             assert said == shown or not shown
 
 
