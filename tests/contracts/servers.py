@@ -24,11 +24,13 @@ TOKENS = {"trainer": "trainer-token", "agent": "agent-token", "read": "read-toke
 
 _SCRIPT = """
 import json, os, sys
+from rayfine_env.server.deadlines import Deadlines
 from rayfine_env.server.roles import Role
 from rayfine_env.server.serve import ServeOptions, serve
 
 options = json.loads(sys.argv[1])
 options["tokens"] = {token: Role(role) for role, token in options["tokens"].items()}
+options["deadlines"] = Deadlines(**options.get("deadlines", {}))
 tell = int(sys.argv[2])
 
 def ready(address):

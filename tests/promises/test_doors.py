@@ -4,9 +4,12 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.routing import Route, WebSocketRoute
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
 
 from rayfine_env.authoring.load import load
 from rayfine_env.server.app import PUBLIC, build_app
@@ -30,7 +33,6 @@ WRONG = [
     [f"Bearer {TOKENS['trainer']}", "Bearer wrong"],
     ["Bearer wrong", f"Bearer {TOKENS['trainer']}"],
 ]
-REFUSED = (401, 403)
 # What an agent's or a reader's token opens, by the path of the route and its verb.
 FOR_AGENTS = {
     "POST /step",
@@ -40,6 +42,7 @@ FOR_AGENTS = {
     "POST /functions/{name}",
 }
 FOR_ALL = {
+    "GET /health",
     "GET /schema",
     "GET /methods",
     "GET /metadata",
@@ -55,6 +58,10 @@ UPGRADES = {
     "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
     "rayfine/1": "upgrade: rayfine/1\r\n",
 }
+
+
+def rpc(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +102,8 @@ def test_no_route_opens_without_a_right_token(server: Server) -> None:
     for route, line in routes().items():
         for tokens in WRONG:
             status = asked(server, route, line, tokens, session)
-            if status not in REFUSED and not any(route == f"GET {path}" for path in PUBLIC):
+            public = not tokens and any(route == f"GET {path}" for path in PUBLIC)
+            if status != (200 if public else 401):
                 opened.append((route, tokens, status))
     assert opened == []
 
@@ -106,22 +114,84 @@ def test_our_own_stream_opens_to_nobody_without_a_right_token(server: Server) ->
         for tokens in WRONG:
             head = f"GET /stream HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n{upgrade}"
             head += "".join(f"authorization: {token}\r\n" for token in tokens)
-            assert status_of(exchange(server.url, f"{head}\r\n".encode())) in REFUSED
+            assert status_of(exchange(server.url, f"{head}\r\n".encode())) == 401
 
 
 @pytest.mark.promise("A1")
 @pytest.mark.parametrize("role", ["agent", "read"])
 def test_a_lesser_token_opens_no_more_than_its_own_routes(server: Server, role: str) -> None:
-    session, opened = server.open(), []
+    session, odd = server.open(), []
     may = FOR_ALL | (FOR_AGENTS if role == "agent" else {"GET /state"})
     for route, line in routes().items():
-        if route in may or route.startswith("websocket"):
+        if route.startswith("websocket"):
             continue
         status = asked(server, route, line, [f"Bearer {TOKENS[role]}"], session)
-        if 200 <= status < 300 and route != "GET /health":
-            opened.append((route, status))
-    assert opened == []
+        if (status == 403) == (route in may):
+            odd.append((route, status))
+    assert odd == []
     assert server.get("/state", x_session_id=session).status == 200
+
+
+# What each socket is sent, and by which tokens alone it may be asked for.
+ASKED = {
+    "/ws": [
+        ({"type": "reset", "data": {}}, ""),
+        ({"type": "state", "data": {}}, "read"),
+        ({"type": "step", "data": {"amount": 1}}, "agent"),
+        ({"type": "mcp", "data": rpc("tools/call", name="add", arguments={"a": 1})}, "agent"),
+        ({"type": "mcp", "data": rpc("openenv/session/create")}, ""),
+    ],
+    "/mcp": [
+        (rpc("tools/call", name="add", arguments={"a": 1}), "agent"),
+        (rpc("openenv/session/create"), ""),
+        (rpc("openenv/session/close", session_id="x"), ""),
+    ],
+    "/stream": [
+        ({"op": "reset"}, ""),
+        ({"op": "setup", "kwargs": {"A": "b"}}, ""),
+        ({"op": "call", "name": "score"}, ""),
+        ({"op": "fork"}, ""),
+        ({"op": "close"}, ""),
+        ({"op": "state"}, "read"),
+        ({"op": "step", "args": [{"amount": 1}]}, "agent"),
+        ({"op": "tool", "name": "add", "kwargs": {"a": 1}}, "agent"),
+    ],
+}
+
+
+@pytest.mark.promise("A1")
+@pytest.mark.parametrize("role", ["agent", "read"])
+def test_a_lesser_token_asks_no_more_on_a_socket_than_elsewhere(server: Server, role: str) -> None:
+    assert {route for route in routes() if route.startswith("websocket")} == {
+        f"websocket {path}" for path in ASKED
+    }
+    session = server.open()
+    server.post("/reset", x_session_id=session)
+    for path, messages in ASKED.items():
+        with socket_of(server, f"{path}?session_id={session}", role) as socket:
+            for message, allowed in messages:
+                socket.send(json.dumps(message))
+                answer = str(socket.recv(timeout=20))
+                assert ("role may not use" in answer) == (allowed != role), (path, message, answer)
+
+
+@pytest.mark.promise("A1")
+@pytest.mark.parametrize("role", ["agent", "read"])
+@pytest.mark.parametrize("path", ["/ws", "/mcp", "/stream"])
+def test_a_lesser_token_opens_no_session_by_a_socket(server: Server, path: str, role: str) -> None:
+    before = len(server.get("/sessions").body["sessions"])
+    with socket_of(server, path, role) as socket:
+        if path != "/stream":  # OpenEnv's clients read a frame before the close
+            assert '"FORBIDDEN"' in str(socket.recv(timeout=20))
+        with pytest.raises(ConnectionClosed) as ended:
+            socket.recv(timeout=20)
+    assert "role may not use" in str(ended.value) or path != "/stream"
+    assert len(server.get("/sessions").body["sessions"]) == before
+
+
+def socket_of(server: Server, path: str, role: str) -> ClientConnection:
+    headers = {"Authorization": f"Bearer {TOKENS[role]}"}
+    return connect(f"ws{server.url.removeprefix('http')}{path}", additional_headers=headers)
 
 
 def mutated(rng: random.Random, id: str) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -92,10 +91,7 @@ async def _http_error(http: HTTPRequest, exc: Exception) -> Response:
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, exc: AuthError) -> None:
-    if scope["type"] == "http":
-        headers = {"www-authenticate": "Bearer"} if exc.status == 401 else {}
-        response = Response(error_json(exc), exc.status, headers, "application/json")
-        return await response(scope, receive, send)
-    message: dict[str, Any] = {"type": "websocket.close", "code": 1008, "reason": exc.message[:120]}
-    await receive()
-    await send(message)
+    """The same answer to a request and to a handshake, which it denies."""
+    headers = {"www-authenticate": "Bearer"} if exc.status == 401 else {}
+    response = Response(error_json(exc), exc.status, headers, "application/json")
+    await response(scope, receive, send)

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from .asgi_websocket import PicowsASGI, error_response
+from .deadlines import Deadlines
 from .frames import WebSocketLimits
 
 StreamHandler = Callable[[dict[str, Any], asyncio.Transport, bytes], None]
@@ -31,11 +32,9 @@ _LINGER_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class ConnectionLimits(WebSocketLimits):
+class ConnectionLimits(WebSocketLimits, Deadlines):
     """What one connection may take, and how long it may take to send it."""
 
-    header_seconds: float = 10
-    body_seconds: float = 30
     header_bytes: int = 32 * 1024
     body_bytes: int = 16 * 1024 * 1024
 
@@ -111,6 +110,7 @@ class Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.timeout_keep_alive = self.limits.idle_seconds
         self._phase = Phase.HEADERS
         self._timer: asyncio.TimerHandle | None = None
         self._fed = 0

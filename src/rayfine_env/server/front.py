@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,11 +30,10 @@ def run_front(
 ) -> None:
     """Listen and serve until told to stop."""
     most = sessions.project.max_message_bytes
+    limits = ConnectionLimits(**asdict(options.deadlines), body_bytes=most, message_bytes=most)
     config = uvicorn.Config(
         build_app(sessions, guard, require_session=options.require_session),
-        http=http_protocol(
-            UpgradeFace(sessions, guard), ConnectionLimits(body_bytes=most, message_bytes=most)
-        ),
+        http=http_protocol(UpgradeFace(sessions, guard), limits),
         ws="none",  # the http class has its own
         loop="uvloop",
         lifespan="on",

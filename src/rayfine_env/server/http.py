@@ -37,30 +37,43 @@ class HTTPFace:
             Route("/sessions", self._open, methods=["POST"]),
             Route("/sessions", self._list, methods=["GET"]),
             Route("/sessions/{id}", self._end, methods=["DELETE"]),
-            Route("/setup", self._endpoint(self._setup), methods=["POST"]),
-            Route("/reset", self._endpoint(self._reset, _as_step), methods=["POST"]),
-            Route("/step", self._endpoint(self._step, _as_step), methods=["POST"]),
-            Route("/cancel", self._endpoint(self._cancel), methods=["POST"]),
-            Route("/state", self._endpoint(self._state), methods=["GET"]),
-            Route("/call", self._endpoint(self._call, success), methods=["POST"]),
-            Route("/tools/{name}", self._endpoint(self._tool), methods=["POST"]),
-            Route("/schema", self._endpoint(self._describe), methods=["GET"]),
-            Route("/methods", self._endpoint(self._describe, _as_methods), methods=["GET"]),
-            Route("/metadata", self._endpoint(self._describe, _as_metadata), methods=["GET"]),
-            Route("/openapi.json", self._endpoint(self._describe, openapi), methods=["GET"]),
+            Route("/setup", self._endpoint("setup", self._setup), methods=["POST"]),
+            Route("/reset", self._endpoint("reset", self._reset, _as_step), methods=["POST"]),
+            Route("/step", self._endpoint("step", self._step, _as_step), methods=["POST"]),
+            Route("/cancel", self._endpoint("cancel", self._cancel), methods=["POST"]),
+            Route("/state", self._endpoint("state", self._state), methods=["GET"]),
+            Route("/call", self._endpoint("call", self._call, success), methods=["POST"]),
+            Route("/tools/{name}", self._endpoint("tool", self._tool), methods=["POST"]),
+            Route("/schema", self._endpoint("describe", self._describe), methods=["GET"]),
+            Route(
+                "/methods", self._endpoint("describe", self._describe, _as_methods), methods=["GET"]
+            ),
+            Route(
+                "/metadata",
+                self._endpoint("describe", self._describe, _as_metadata),
+                methods=["GET"],
+            ),
+            Route(
+                "/openapi.json",
+                self._endpoint("describe", self._describe, openapi),
+                methods=["GET"],
+            ),
         ]
 
     def _endpoint(
         self,
+        op: str,
         parse: Callable[[JSON, HTTPRequest], Request],
         shape: Callable[[Any], Any] = lambda v: v,
     ) -> Endpoint:
         async def endpoint(http: HTTPRequest) -> Response:
+            # Before its body: who may not ask learns nothing from how a mistake is answered.
+            check_role(http.state.role, Request(op))
             request = parse(await json_body(http), http)
-            required = self._require_session and request.op != "describe"
+            required = self._require_session and op != "describe"
             request.session = session_of(http, required=required)
             request.id = request.id or http.headers.get("x-request-id", "")
-            if request.op in _LONG and wants_events(http.headers.get("accept", "")):
+            if op in _LONG and wants_events(http.headers.get("accept", "")):
                 return self._stream(request, http.state.role, shape)
             reply = await self._sessions.handle(request, http.state.role)
             return json_response(shape(reply.unwrap()))

@@ -30,7 +30,7 @@ from .mcp import (
 )
 from .openenv_rpc import OpenEnvRPC, is_openenv
 from .reports import Heard
-from .roles import Role
+from .roles import Role, check_role
 from .sessions import Handler
 
 MCP_SESSION = "mcp-session-id"
@@ -153,6 +153,7 @@ class MCPFace:
 
     async def _delete(self, http: HTTPRequest) -> Response:
         request = Request("close", session=http.headers.get(MCP_SESSION, ""))
+        check_role(http.state.role, request)
         if not request.session:
             raise ProtocolError("name the session to end by Mcp-Session-Id")
         (await self._sessions.handle(request, http.state.role)).unwrap()

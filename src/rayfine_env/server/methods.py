@@ -8,9 +8,10 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from ..errors import JSON, NotFound, RayfineError
+from ..wire import Request
 from .calls import Caller
 from .http import Endpoint, json_body, json_response, session_of, success
-from .roles import Role
+from .roles import Role, check_role
 from .sessions import Handler
 
 HEALTHY: JSON = {
@@ -47,6 +48,7 @@ class MethodsFace:
         return await self._perform(http, http.path_params["name"])
 
     async def _reward(self, http: HTTPRequest) -> Any:
+        check_role(http.state.role, Request("call"))
         rewards = [m["name"] for m in self._methods(http) if m["kind"] == "reward"]
         if len(rewards) > 1 and "reward" in rewards:
             rewards = ["reward"]
@@ -60,6 +62,7 @@ class MethodsFace:
         kinds = {method["name"]: method["kind"] for method in self._methods(http)}
         # Tools go by their own op, which agents may use.
         op = "tool" if kinds.get(name) == "tool" else "call"
+        check_role(http.state.role, Request(op))
         session = session_of(http, required=self._require_session)
         caller = Caller(self._sessions, http.state.role, session)
         return await caller.ask(op, name, await json_body(http))

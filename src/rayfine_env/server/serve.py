@@ -8,6 +8,7 @@ from pathlib import Path
 from ..authoring.load import load, project_of
 from ..authoring.project import Isolation, Project
 from .admission import default_capacity
+from .deadlines import Deadlines
 from .guard import guard_for
 from .limits import limit_process, workspace_bytes
 from .roles import Role
@@ -34,6 +35,7 @@ class ServeOptions:
     isolation: Isolation | None = None
     capacity: int | None = None
     queue_seconds: float = 10.0
+    deadlines: Deadlines = field(default_factory=Deadlines)
     variables: dict[str, str] = field(default_factory=dict)
 
 
