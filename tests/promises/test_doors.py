@@ -133,7 +133,7 @@ def test_a_lesser_token_opens_no_more_than_its_own_routes(server: Server, role: 
 
 
 # What each socket is sent, and by which tokens alone it may be asked for.
-ASKED = {
+ASKED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "/ws": [
         ({"type": "reset", "data": {}}, ""),
         ({"type": "state", "data": {}}, "read"),
