@@ -12,14 +12,13 @@ from ..errors import JSON, ActionError, CapacityError, ProtocolError, RayfineErr
 from ..wire import Request, decode_json, encode_json, error_json
 from .calls import Caller
 from .events import Event, event_response, wants_events
-from .openapi import openapi
+from .openapi import LONGEST_CALL, SHORTEST_CALL, openapi
 from .reports import Heard
 from .roles import Role, check_role
 from .sessions import Handler
 
 SESSION_HEADER = "x-session-id"
 SESSION_COOKIE = "rayfine_session"
-_LONGEST_CALL = 1e9
 _USAGE = {"call": 'POST /call {"method": …, "args": [], "kwargs": {}}', "direct": "POST /{method}"}
 _LONG = ("reset", "step", "call", "tool")
 Endpoint = Callable[[HTTPRequest], Awaitable[Response]]
@@ -34,8 +33,7 @@ class HTTPFace:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/sessions", self._open, methods=["POST"]),
-            Route("/sessions", self._list, methods=["GET"]),
+            Route("/sessions", self._open_or_list, methods=["GET", "POST"]),
             Route("/sessions/{id}", self._end, methods=["DELETE"]),
             Route("/setup", self._endpoint("setup", self._setup), methods=["POST"]),
             Route("/reset", self._endpoint("reset", self._reset, _as_step), methods=["POST"]),
@@ -91,6 +89,9 @@ class HTTPFace:
                 return "error", decode_json(error_json(exc))
 
         return event_response(call, lambda report: ("report", report))
+
+    async def _open_or_list(self, http: HTTPRequest) -> Response:
+        return await (self._open(http) if http.method == "POST" else self._list(http))
 
     async def _open(self, http: HTTPRequest) -> Response:
         check_role(http.state.role, Request("open"))
@@ -193,8 +194,10 @@ def _seconds(value: Any) -> float | None:
     if value is None:
         return None
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value <= _LONGEST_CALL:
-        raise ActionError("timeout_s is a number of seconds above 0", field="timeout_s")
+    if not number or not SHORTEST_CALL <= value <= LONGEST_CALL:
+        raise ActionError(
+            f"timeout_s is a number of seconds from {SHORTEST_CALL} on", field="timeout_s"
+        )
     return float(value)
 
 

@@ -37,7 +37,6 @@ MCP_SESSION = "mcp-session-id"
 # AEnvironment's clients send it: theirs is one session an instance, for tools and reward alike.
 _INSTANCE = "aenvcore-envinstance-id"
 _CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
-_PATHS = ("/mcp", "/sessions/{id}/mcp")
 _MOST_IN_BATCH = 64
 _PROGRESS = ("progressToken", "progress", "total", "message")
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -61,9 +60,12 @@ class MCPFace:
 
     def routes(self) -> list[Route]:
         return [
-            *(Route(path, self._post, methods=["POST"]) for path in _PATHS),
-            Route("/mcp", self._delete, methods=["DELETE"]),
+            Route("/mcp", self._post_or_delete, methods=["POST", "DELETE"]),
+            Route("/sessions/{id}/mcp", self._post, methods=["POST"]),
         ]
+
+    async def _post_or_delete(self, http: HTTPRequest) -> Response:
+        return await (self._post(http) if http.method == "POST" else self._delete(http))
 
     async def _post(self, http: HTTPRequest) -> Response:
         modern = http.headers.get("mcp-protocol-version") == MODERN

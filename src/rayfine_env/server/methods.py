@@ -89,7 +89,7 @@ class _MethodRoute(Route):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         found, child = super().matches(scope)
-        if found is Match.FULL:
+        if found is not Match.NONE:
             methods = self._sessions.description(Role.TRAINER)["methods"]
             name = child["path_params"]["name"]
             if any(method["name"] == name for method in methods):

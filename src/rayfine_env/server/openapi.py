@@ -4,9 +4,20 @@ from typing import Any
 
 from ..errors import JSON
 
+SHORTEST_CALL, LONGEST_CALL = 0.05, 1e9
+"""Seconds; what is shorter is over before anybody looks at the clock."""
+
 _TEXT: JSON = {"type": "string"}
-_SECONDS: JSON = {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9}
+_SECONDS: JSON = {"type": ["number", "null"], "minimum": SHORTEST_CALL, "maximum": LONGEST_CALL}
 _ID: JSON = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+# A number that the wire can carry.
+_WHOLE = {"minimum": -(2**63), "maximum": 2**64 - 1}
+_CALL_ID: JSON = {"anyOf": [{"type": "string", "minLength": 1}, {"type": "integer", "minimum": 1}]}
+_VARIABLES: JSON = {
+    "type": "object",
+    "propertyNames": {"pattern": r"^[^=\u0000]+$"},
+    "additionalProperties": {"type": "string", "pattern": r"^[^\u0000]*$"},
+}
 _ANY: JSON = {}
 _NOTHING: JSON = {"type": "null"}
 _ERROR: JSON = {
@@ -61,13 +72,15 @@ def _fixed(document: JSON) -> JSON:
             "get": _get("The open sessions.", _object(sessions={"type": "array"})),
             "post": _created("Open a session.", _object(session_id=_TEXT)),
         },
-        "/setup": {"post": _post("Put variables in place.", _map(_TEXT), _NOTHING)},
-        "/cancel": {"post": _post("Take back a call.", _object(request_id=_ID), _ANY)},
+        "/setup": {"post": _post("Put variables in place.", _VARIABLES, _NOTHING)},
+        "/cancel": {
+            "post": _post("Take back a call.", _closed(_object(request_id=_CALL_ID)), _ANY)
+        },
     }
     if document["steps"]:
         step = _object(action=document["action"])
         step["properties"] |= {"timeout_s": _SECONDS, "request_id": _ID}
-        paths["/step"] = {"post": _post("Act once.", step, _result(document))}
+        paths["/step"] = {"post": _post("Act once.", _closed(step), _result(document))}
         paths["/state"] = {"get": _session_get("Where the episode stands.", document["state"])}
         reset = document["reset"] or {"type": "object"}
         paths["/reset"] = {"post": _post("Begin an episode.", reset, _result(document))}
@@ -109,6 +122,16 @@ def _as_json(schema: Any) -> Any:
     return {key: _as_json(part) for key, part in schema.items()}
 
 
+def _bounded(schema: Any) -> Any:
+    """Whole numbers end where the wire does."""
+    if isinstance(schema, list):
+        return [_bounded(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    bounds = _WHOLE if schema.get("type") == "integer" else {}
+    return bounds | {key: _bounded(part) for key, part in schema.items()}
+
+
 def _call_body() -> JSON:
     body = _object(method=_TEXT)
     body["properties"] |= {
@@ -117,15 +140,15 @@ def _call_body() -> JSON:
         "timeout_s": _SECONDS,
         "request_id": _ID,
     }
+    return _closed(body)
+
+
+def _closed(body: JSON) -> JSON:
     return {**body, "additionalProperties": False}
 
 
 def _object(**properties: Any) -> JSON:
     return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _map(values: JSON) -> JSON:
-    return {"type": "object", "additionalProperties": values}
 
 
 def _get(summary: str, reply: JSON) -> JSON:
@@ -137,8 +160,10 @@ def _session_get(summary: str, reply: JSON) -> JSON:
 
 
 def _post(summary: str, body: JSON, reply: JSON) -> JSON:
-    content = {"application/json": {"schema": body}}
-    return {**_session_get(summary, reply), "requestBody": {"required": True, "content": content}}
+    content = {"application/json": {"schema": _bounded(body)}}
+    # No body says as much as an empty one.
+    asked = {"required": bool(body.get("required")), "content": content}
+    return {**_session_get(summary, reply), "requestBody": asked}
 
 
 def _created(summary: str, reply: JSON) -> JSON:
