@@ -61,8 +61,7 @@ class Member:
 
     async def inlet(self, id: str, role: Role) -> "Inlet":
         """The front's own stream into a session, one a role."""
-        if (found := self._inlets.get((id, role))) is not None:
-            return found
+        # In line even where there is one already: who came before may still be waiting for it.
         async with self._connecting:
             if (id, role) not in self._inlets:
                 ours, theirs = socket.socketpair()
